@@ -208,13 +208,13 @@ device_cells()		# level
 		for ((round = 0; round < (rounds + 1) / 2; round++)); do
 			for name in $(chosen blobstate bytea lo innodb sqlite file | tr , ' '); do
 				settle
-				sectors_before=$(sectors_written)
+				sectors_before=$(device_sectors written)
 				wal_before=$(wal_position)
 				load --op store --size "$bytes" --values "$values" --contenders "$name" --settle \
 					--rounds 2 --first-id $((round * 10000 + 100000)) > /dev/null
 				wal=$(($(wal_position) - wal_before))
 				settle
-				sectors=$(($(sectors_written) - sectors_before))
+				sectors=$(($(device_sectors written) - sectors_before))
 				# The warm-up stores six values, too.
 				printf 'device\tlibpq\t%d\t1\t%s\t%d\t%d\t%d\n' "$bytes" "$name" $round \
 					$((values * 2 + 6)) $((sectors * 512)) | record "$1"

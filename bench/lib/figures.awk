@@ -23,6 +23,8 @@ BEGIN {
 	}
 	if ($2 ~ /^(device|wal|allocated|.*-device)$/)
 		add(cell, $6, $9 / ($8 * $4))	# bytes for each byte of payload
+	else if ($2 ~ /-(each|space)$/)
+		add(cell, $6, $9 / $8)			# bytes for each operation, or for each live byte
 	else if ($2 == "scan-hits")
 		add(cell, $6, $8 ? 100 * $9 / $8 : 0)	# percent
 	else if ($2 == "checkpoints" || $2 == "forced")
@@ -89,6 +91,8 @@ function spread(cell, what,    sort, n, middle) {
 }
 
 function size_name(bytes) {
+	if (bytes >= kb * mb && bytes % (kb * mb) == 0)
+		return bytes / (kb * mb) " GB"
 	if (bytes >= mb && bytes % mb == 0)
 		return bytes / mb " MB"
 	if (bytes >= kb && bytes % kb == 0)

@@ -9,6 +9,7 @@ to_bytes()
 	case $1 in
 		*kB | *KB) echo $((${1%??} * 1024)) ;;
 		*MB) echo $((${1%??} * 1048576)) ;;
+		*GB) echo $((${1%??} * 1073741824)) ;;
 		*B) echo "${1%B}" ;;
 		*) echo "$1" ;;
 	esac
@@ -60,7 +61,7 @@ find_optional_contenders()
 
 build_load()
 {
-	local sources=("$here"/load/{main,rounds,postgres,behind,files}.c) optional=()
+	local sources=("$here"/load/{main,rounds,changes,postgres,behind,files}.c) optional=()
 
 	if has_contender innodb; then
 		sources+=("$here/load/mariadb.c")
@@ -131,11 +132,12 @@ drop_caches()
 	fill_memory
 }
 
-sectors_written()
+device_sectors()		# read, written
 {
-	local device
+	local device column=3
 
+	[ "$1" = read ] || column=7
 	device=$(stat -c %d "$work")
 	local major=$((device >> 8 & 4095)) minor=$((device & 255 | device >> 12 & 1048320))
-	awk '{ print $7 }' "/sys/dev/block/$major:$minor/stat"
+	awk -v column=$column '{ print $column }' "/sys/dev/block/$major:$minor/stat"
 }

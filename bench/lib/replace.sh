@@ -8,7 +8,7 @@
 allocated_kb()		# contender
 {
 	case $1 in
-		blobstate) du -sk "$work/data/pg_blobext/$database"* ;;
+		blobstate | deferred) du -sk "$work/data/pg_blobext/$database"* ;;
 		bytea | lo) du -sk "$work/data/base/$database" ;;
 		innodb) du -sk "$work/mariadb/bench" "$work"/mariadb/undo* "$work/mariadb/ibdata1" ;;
 		sqlite) du -sk "$work/files/sqlite.db" ;;

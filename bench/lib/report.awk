@@ -147,6 +147,38 @@ function print_floor(    i, part, header) {
 		print ""
 }
 
+# Rates of changes are counts per second, whatever the size of the value.
+function print_changes(level,    labels, kinds, i, j) {
+	print_rates("mix", level, "EOS's mix on a value of 10 MB, by the mean of the pieces")
+	print_figures("mix-done-each", level, "Operations of a run of the mix", "%.0f", "median")
+	print_figures("mix-disk-space", level, "Disk space over live bytes, at most", "%.2f", "most")
+	print_figures("mix-most-space", level, "Extents over live bytes, at most", "%.2f", "most")
+	print_figures("mix-after-space", level, "Extents over live bytes, after VACUUM and a round",
+		"%.3f", "median")
+	print_figures("mix-anew-space", level, "Extents over live bytes, after blobext_defragment()",
+		"%.3f", "median")
+	print_figures("mix-scan", level, "Cold scans of it per second, after the mix", "%.1f",
+		"median")
+	print_figures("mix-scan-anew", level, "Cold scans of it per second, after blobext_defragment()",
+		"%.1f", "median")
+	print_figures("overwrite", level, "Overwrites of 4 kB per second, by the size of the value",
+		"%.0f", "median")
+	print_times("insert-first", level, "The first insertion of 100 bytes in the middle")
+	print_times("insert", level, "Further insertions of 100 bytes in the middle")
+	for (i = split("mix overwrite", labels, " "); i > 0; i--) {
+		split("read written wal io-read io-written", kinds, " ")
+		for (j = 1; j <= 5; j++)
+			print_figures(labels[i] "-" kinds[j] "-each", level, "Bytes of each operation, row " \
+				labels[i] ": " byte_kind(kinds[j]), "%.0f", "median")
+	}
+}
+
+function byte_kind(kind) {
+	return kind == "read" ? "from the device" : kind == "written" ? "to the device" : \
+		kind == "wal" ? "of WAL" : kind == "io-read" ? "read by the library" : \
+		"written by the library"
+}
+
 function print_level(level) {
 	print_rates("store", level, "Store, one commit for each value")
 	print_rates("empty", level, "Store into an empty table, one commit for each value")
@@ -182,14 +214,15 @@ function print_level(level) {
 		"median")
 	print_figures("scan-hits", level,
 		"Hits of the second pass over 0.95 of the buffer, percent of chunks", "%.1f", "median")
+	print_changes(level)
 	print_figures("device", level,
 		"Bytes to the device for each byte of payload, least of the rounds", "%.3f", "least")
 	print_figures("wal", level, "Bytes of WAL for each byte of payload", "%.5f", "median")
 }
 
 END {
-	name_count = split("blobstate lo innodb sqlite file receive hash log behind direct pread",
-		names, " ")
+	name_count = split("blobstate deferred lo innodb sqlite file receive hash log behind direct " \
+		"pread", names, " ")
 	print "Rates are medians of rounds; the percentage is how far half of the rounds lie from them."
 	print "The columns of contenders are ratios to bytea.  CPU us: time of the server process on a"
 	print "CPU for each value, of blobstate and of bytea; it varies less than rates do."

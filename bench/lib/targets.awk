@@ -67,6 +67,62 @@ function change_targets() {
 	both("mixed", "libpq", mb, 1, 1.8, 2.2)
 }
 
+# Rates of two contenders, or of two sizes of one.  Sizes are words: mawk has no large integers.
+function part_targets(    sizes, wanted, i, title, cell, first) {
+	split("100 10240 102400", sizes, " ")
+	split("3 3 2.5", wanted, " ")
+	for (i = 1; i <= 3; i++) {
+		cell = cell_name("replica", "mix", "libpq", sizes[i], 1)
+		title = "mix " size_name(sizes[i]) ", deferred"
+		target(title, cell, "replica", "deferred", "bytea", wanted[i])
+		target(title ", to innodb", cell, "replica", "deferred", "innodb", 1)
+		target(title ", to file", cell, "replica", "deferred", "file", 1)
+		space_targets(sizes[i])
+	}
+	first = cell_name("replica", "overwrite", "libpq", "10485760", 1)
+	for (i = split("10485760 1073741824 10737418240", sizes, " "); i > 0; i--)
+		overwrite_targets(sizes[i], first)
+	cell = cell_name("replica", "insert-first", "libpq", "10737418240", 1)
+	at_most("insertion into 10 GB, deferred, ms", "replica", 20,
+		known(cell, "deferred", median(cell, "deferred" SUBSEP "p50") / 1000), "%.1f")
+}
+
+function space_targets(piece,    i, name, cell, label, anew) {
+	for (i = 0; i <= 1; i++) {
+		name = i ? "blobstate" : "deferred"
+		label = ", mix " size_name(piece) ", " name
+		cell = cell_name("replica", "mix-after-space", "libpq", piece, 1)
+		at_most("extents / live" label, "replica", 1.6, known(cell, name, median(cell, name)),
+			"%.2f")
+		cell = cell_name("replica", "mix-anew-space", "libpq", piece, 1)
+		at_most("the same, written anew" label, "replica", 1.05,
+			known(cell, name, median(cell, name)), "%.3f")
+		cell = cell_name("replica", "mix-scan", "libpq", piece, 1)
+		anew = median(cell_name("replica", "mix-scan-anew", "libpq", piece, 1), name)
+		if (anew && has(cell, name))
+			target_line("scan, to one written anew" label, "replica", "0.90",
+				ratio(median(cell, name), anew), median(cell, name) / anew >= 0.9)
+	}
+}
+
+function overwrite_targets(size, first,    cell, title, i, name) {
+	cell = cell_name("replica", "overwrite", "libpq", size, 1)
+	title = "overwrite in " size_name(size)
+	target(title ", deferred, to lo_put", cell, "replica", "deferred", "lo", 0.5)
+	if (has(cell, "deferred") && has(first, "deferred") && cell != first)
+		at_most(title ", deferred, time to that in 10 MB", "replica", 1.5,
+			median(first, "deferred") / median(cell, "deferred"), "%.2f")
+	for (i = 0; i <= 1; i++) {
+		name = i ? "blobstate" : "deferred"
+		cell = cell_name("replica", "overwrite-written-each", "libpq", size, 1)
+		at_most(title ", kB to the device, " name, "replica", 512,
+			known(cell, name, median(cell, name) / kb), "%.0f")
+	}
+	cell = cell_name("replica", "overwrite-io-read-each", "libpq", size, 1)
+	at_most(title ", kB read, deferred", "replica", 512,
+		known(cell, "deferred", median(cell, "deferred") / kb), "%.0f")
+}
+
 function read_targets() {
 	both("fresh", "server", 100 * kb, 1, 1.0, 1.0)
 	both("fresh", "server", mb, 1, 1.5, 1.5)
@@ -151,6 +207,7 @@ function cluster_targets(    i, part, stores) {
 END {
 	store_targets()
 	change_targets()
+	part_targets()
 	read_targets()
 	scan_targets()
 	other_targets("replica")

@@ -2,13 +2,15 @@
  * bench/load/files.c
  *	  Contender "file": a plain file for each value, in the directory "file".
  *
- * A commit of many files is one syncfs().  A value is replaced as by an application
- * that must not lose it: a new file, a sync, a rename, a sync of the directory.
+ * A commit of many files is one syncfs().  A value is replaced as by an application that must not
+ * lose it: a new file, a sync, a rename, a sync of the directory.  So are values that get another
+ * size in the middle.  A part is overwritten in place, which a crash may leave half done.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,6 +137,14 @@ file_store(Session *session, long id, const char *value, long size_bytes)
 }
 
 static void
+rename_file(Files *files, const char *from, const char *to)
+{
+	if (renameat(files->directory_fd, from, files->directory_fd, to) != 0)
+		fail("could not rename file %s: %s", from, strerror(errno));
+	sync_directory(files);
+}
+
+static void
 file_replace(Session *session, long id, const char *value, long size_bytes)
 {
 	Files	   *files = session->state;
@@ -144,9 +154,7 @@ file_replace(Session *session, long id, const char *value, long size_bytes)
 	snprintf(name, sizeof(name), "%ld", id);
 	snprintf(temporary, sizeof(temporary), "%ld.new", id);
 	sync_file(create_file(files, temporary, value, size_bytes));
-	if (renameat(files->directory_fd, temporary, files->directory_fd, name) != 0)
-		fail("could not rename file %s: %s", temporary, strerror(errno));
-	sync_directory(files);
+	rename_file(files, temporary, name);
 }
 
 static void
@@ -190,6 +198,99 @@ file_read(Session *session, long id)
 
 	snprintf(name, sizeof(name), "%ld", id);
 	return read_file(session->state, name);
+}
+
+static int
+open_value(Files *files, long id, int flags)
+{
+	char		name[32];
+	int			fd;
+
+	snprintf(name, sizeof(name), "%ld", id);
+	fd = openat(files->directory_fd, name, flags);
+	if (fd < 0)
+		fail("could not open file %s: %s", name, strerror(errno));
+	return fd;
+}
+
+static long
+file_size(Session *session, long id)
+{
+	int			fd = open_value(session->state, id, O_RDONLY);
+	off_t		size_bytes = lseek(fd, 0, SEEK_END);
+
+	if (size_bytes < 0)
+		fail("could not see the size of a file: %s", strerror(errno));
+	close_file(fd);
+	return size_bytes;
+}
+
+static long
+file_read_part(Session *session, long id, long offset, long size_bytes)
+{
+	Files	   *files = session->state;
+	int			fd = open_value(files, id, O_RDONLY);
+	ssize_t		got = pread(fd, files->buffer, size_bytes, offset);
+
+	if (got < 0)
+		fail("could not read a file: %s", strerror(errno));
+	close_file(fd);
+	return got;
+}
+
+static void
+file_write_part(Session *session, long id, long offset, const char *piece, long size_bytes)
+{
+	int			fd = open_value(session->state, id, O_WRONLY);
+
+	if (pwrite(fd, piece, size_bytes, offset) != size_bytes)
+		fail("could not write a file: %s", strerror(errno));
+	sync_file(fd);
+}
+
+/* Copy the bytes before an offset in a file, or all that are left, to the end of another. */
+static void
+copy_until(Files *files, int from, int to, long offset)
+{
+	long		place = lseek(from, 0, SEEK_CUR);
+
+	while (place < offset)
+	{
+		long		wanted = offset - place;
+		ssize_t		got = read(from, files->buffer,
+							   wanted < files->buffer_bytes ? wanted : files->buffer_bytes);
+
+		if (got < 0)
+			fail("could not read a file: %s", strerror(errno));
+		if (got == 0)
+			return;
+		write_bytes(to, files->buffer, got);
+		place += got;
+	}
+}
+
+/* A new file with the other size, in place of the old one. */
+static void
+file_splice(Session *session, long id, long offset, long removed_bytes, const char *piece,
+			long size_bytes)
+{
+	Files	   *files = session->state;
+	char		name[32];
+	char		temporary[40];
+	int			from = open_value(files, id, O_RDONLY);
+	int			to;
+
+	snprintf(name, sizeof(name), "%ld", id);
+	snprintf(temporary, sizeof(temporary), "%ld.new", id);
+	to = create_file(files, temporary, "", 0);
+	copy_until(files, from, to, offset);
+	write_bytes(to, piece, size_bytes);
+	if (lseek(from, removed_bytes, SEEK_CUR) < 0)
+		fail("could not read file %s: %s", name, strerror(errno));
+	copy_until(files, from, to, LONG_MAX);
+	close_file(from);
+	sync_file(to);
+	rename_file(files, temporary, name);
 }
 
 static void
@@ -253,5 +354,9 @@ const Driver file_driver = {
 	.read = file_read,
 	.fill = file_fill,
 	.scan = file_scan,
+	.size = file_size,
+	.read_part = file_read_part,
+	.write_part = file_write_part,
+	.splice = file_splice,
 	.empty = file_empty,
 };

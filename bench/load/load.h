@@ -2,9 +2,9 @@
  * bench/load/load.h
  *	  Load generator: what its files share.
  *
- * main.c reads the options and starts a thread for each client.  rounds.c says what a client does.
- * A contender is a driver (postgres.c, files.c, mariadb.c, sqlite.c); a session is one client's
- * connection to one contender.
+ * main.c reads the options and starts a thread for each client.  rounds.c says what a client does,
+ * changes.c how parts of a large value are changed.  A contender is a driver (postgres.c, files.c,
+ * mariadb.c, sqlite.c); a session is one client's connection to one contender.
  */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define MAX_CONTENDERS 11
+#define MAX_CONTENDERS 12
 #define MAX_CLIENTS 64
 
 /* Each value starts at another byte of the payload, so that all values differ. */
@@ -21,6 +21,9 @@
 
 /* The largest value of --sizes tree. */
 #define TREE_MAX_BYTES (1024 * 1024)
+
+/* Large values are made of pieces of this size, and so no statement has a larger parameter. */
+#define MADE_BYTES (64L * 1024 * 1024)
 
 typedef enum Operation
 {
@@ -33,7 +36,11 @@ typedef enum Operation
 	OP_APPEND,					/* appends to one value */
 	OP_FILL,					/* all existing values, by one statement where there is one */
 	OP_SCAN,					/* all existing values, in the order of storage */
-	OP_RANDOM					/* reads of existing values by id, in random order, each once */
+	OP_RANDOM,					/* reads of existing values by id, in random order, each once */
+	OP_MAKE,					/* the values that the next ones change */
+	OP_MIX,						/* reads, insertions and deletions of parts of a value, at random */
+	OP_OVERWRITE,				/* overwrites of parts of a value, at random */
+	OP_INSERT					/* insertions in the middle of a value */
 } Operation;
 
 typedef struct Options
@@ -45,8 +52,9 @@ typedef struct Options
 	bool		settle;			/* write out what is deferred before each round */
 	bool		is_empty;		/* each round begins with an empty table */
 	bool		is_cold;		/* the warm-up reads a value or a few, not all */
+	bool		is_unwarmed;	/* no change before those that count, for counts of bytes */
 	long		size_bytes;
-	long		piece_bytes;	/* of an append */
+	long		piece_bytes;	/* of an append or a change; their mean in OP_MIX */
 	int			clients;
 	int			rounds;
 	int			first_round;	/* number of the first round in the output */
@@ -55,6 +63,7 @@ typedef struct Options
 	long		first_id;
 	long		data_values;	/* existing values */
 	int			cpu;			/* to pin client and server to, or -1 */
+	double		limit_seconds;	/* after which a round ends early, or 0 */
 	double		seconds;		/* repeat one contender so long, for profiles */
 	const char *prefix;			/* of the tables' names */
 	const char *directory;		/* of the files and of SQLite's database */
@@ -69,12 +78,22 @@ extern Options options;
 
 typedef struct Driver Driver;
 
+/* A value whose parts are changed. */
+typedef struct Changed
+{
+	long		id;
+	long		size_bytes;		/* now */
+	long		inserted_bytes; /* by the last change; the next one takes as many out */
+	uint64_t	random;
+} Changed;
+
 typedef struct Session
 {
 	const Driver *driver;
 	const char *contender;
 	int			client_no;
 	pid_t		backend;		/* the thread or process that serves it, or 0 */
+	Changed		changed;
 	void	   *state;
 } Session;
 
@@ -104,6 +123,14 @@ struct Driver
 	/* Values 0 to value_count - 1; content i begins at byte payload_offset(i, 0) of payload. */
 	void		(*fill) (Session *session, const char *payload, long value_count);
 	long		(*scan) (Session *session); /* of all values; returns how many */
+	long		(*size) (Session *session, long id);
+	/* Parts of a value; the first returns how many bytes there were. */
+	long		(*read_part) (Session *session, long id, long offset, long size_bytes);
+	void		(*write_part) (Session *session, long id, long offset, const char *piece,
+							   long size_bytes);
+	/* Takes out bytes at an offset, and puts a piece there; one of both has no bytes. */
+	void		(*splice) (Session *session, long id, long offset, long removed_bytes,
+						   const char *piece, long size_bytes);
 	void		(*empty) (Session *session);	/* removes all values */
 	void		(*settle) (Session *session);	/* writes out what is deferred */
 	/* Stores or reads inside the server; returns seconds by its clock. */
@@ -119,13 +146,22 @@ extern const Driver sqlite_driver;
 extern void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *format, ...);
 extern double now(void);
 extern long largest_bytes(void);
+extern bool changes_parts(void);	/* also of OP_MAKE */
 
 /* behind.c */
 extern void start_behind(void); /* by one client, before the others */
 extern void write_behind(long bytes);
 extern void settle_behind(void);	/* waits for the writes */
 
+/* changes.c */
+extern void make_values(Session *session);
+extern void begin_changes(Session *session);
+extern void do_change(Session *session);
+extern void end_changes(Session *session);
+
 /* rounds.c */
+extern uint64_t draw(uint64_t *state);
+extern const char *payload_of(long id, long version);
 extern long payload_offset(long id, long version);
 extern void set_up_rounds(void);
 extern void *run_client(void *argument);

@@ -8,10 +8,11 @@
  * and contender: label, way, bytes, clients, contender, round, operations, seconds, CPU seconds of
  * the backends, and the median and the 99th percentile of the seconds that a transaction took.
  *
- * Contenders: blobstate, bytea, lo (tables <prefix>_<contender>), receive (the server gets the
- * value and discards it: the cost of libpq alone), hash (and computes its digest), log (it hashes
- * the value and writes it to the WAL), behind (the same, with a row and a writer), direct, file,
- * and, where compiled in, innodb and sqlite.
+ * Contenders: blobstate, deferred (the same, with digests that are computed when they are asked
+ * for), bytea, lo (tables <prefix>_<contender>), receive (the server gets the value and discards
+ * it: the cost of libpq alone), hash (and computes its digest), log (it hashes the value and writes
+ * it to the WAL), behind (the same, with a row and a writer), direct, file, and, where compiled in,
+ * innodb and sqlite.
  *
  * Over libpq: prepared statements, binary parameters and results.  Inside the server: PL/pgSQL,
  * whose clock is taken, so that neither the transfer nor the making of the payload counts.
@@ -60,7 +61,15 @@ largest_bytes(void)
 {
 	long		bytes = options.is_tree ? TREE_MAX_BYTES : options.size_bytes;
 
+	if (changes_parts() && bytes > MADE_BYTES)
+		bytes = MADE_BYTES;
 	return bytes > options.piece_bytes ? bytes : options.piece_bytes;
+}
+
+bool
+changes_parts(void)
+{
+	return options.operation >= OP_MAKE;
 }
 
 /* ---- options ---- */
@@ -69,7 +78,7 @@ enum
 {
 	OP, LABEL, VIA, SIZE, TREE, PIECE, CLIENTS, ROUNDS, FIRST_ROUND, VALUES, BATCH, CONTENDERS,
 	PREFIX, DIRECTORY, MARIADB, BUFFER, PAYLOAD, FIRST_ID, DATA_VALUES, CPU, SETTLE, EMPTY, SECONDS,
-	COLD
+	COLD, LIMIT, UNWARMED
 };
 
 static const struct option option_names[] = {
@@ -80,17 +89,19 @@ static const struct option option_names[] = {
 	{"prefix", 1, NULL, PREFIX}, {"directory", 1, NULL, DIRECTORY}, {"mariadb", 1, NULL, MARIADB},
 	{"buffer", 1, NULL, BUFFER}, {"payload", 1, NULL, PAYLOAD}, {"first-id", 1, NULL, FIRST_ID},
 	{"data-values", 1, NULL, DATA_VALUES}, {"cpu", 1, NULL, CPU}, {"settle", 0, NULL, SETTLE},
-	{"empty", 0, NULL, EMPTY}, {"seconds", 1, NULL, SECONDS}, {"cold", 0, NULL, COLD}, {0}
+	{"empty", 0, NULL, EMPTY}, {"seconds", 1, NULL, SECONDS}, {"cold", 0, NULL, COLD},
+	{"limit", 1, NULL, LIMIT}, {"no-warm-up", 0, NULL, UNWARMED}, {0}
 };
 
 static void
 set_operation(const char *name)
 {
 	static const char *const names[] = {
-		"store", "replace", "mixed", "cached", "cold", "fresh", "append", "fill", "scan", "random"
+		"store", "replace", "mixed", "cached", "cold", "fresh", "append", "fill", "scan", "random",
+		"make", "mix", "overwrite", "insert"
 	};
 
-	for (int i = 0; i <= OP_RANDOM; i++)
+	for (int i = 0; i <= OP_INSERT; i++)
 	{
 		if (strcmp(name, names[i]) != 0)
 			continue;
@@ -140,6 +151,9 @@ set_word(int option, char *value)
 		case COLD:
 			options.is_cold = true;
 			return true;
+		case UNWARMED:
+			options.is_unwarmed = true;
+			return true;
 		case CONTENDERS:
 			add_contenders(value);
 			return true;
@@ -165,15 +179,17 @@ set_number(int option, const char *value)
 	long	   *const longs[] = {
 		[SIZE] = &options.size_bytes, [PIECE] = &options.piece_bytes, [VALUES] = &options.values,
 		[BATCH] = &options.batch, [BUFFER] = &options.buffer_mb, [FIRST_ID] = &options.first_id,
-		[DATA_VALUES] = &options.data_values, [SECONDS] = NULL
+		[DATA_VALUES] = &options.data_values, [LIMIT] = NULL
 	};
 	int		   *const ints[] = {
 		[CLIENTS] = &options.clients, [ROUNDS] = &options.rounds,
-		[FIRST_ROUND] = &options.first_round, [CPU] = &options.cpu, [SECONDS] = NULL
+		[FIRST_ROUND] = &options.first_round, [CPU] = &options.cpu, [LIMIT] = NULL
 	};
 
 	if (option == SECONDS)
 		options.seconds = atof(value);
+	else if (option == LIMIT)
+		options.limit_seconds = atof(value);
 	else if (longs[option] != NULL)
 		*longs[option] = atol(value);
 	else
@@ -200,7 +216,8 @@ parse_options(int argc, char **argv)
 	if (options.size_bytes <= 0 || options.clients < 1 || options.clients > MAX_CLIENTS ||
 		options.batch < 1 || options.directory == NULL || options.payload_path == NULL ||
 		options.contender_count == 0 || (needs_data && options.data_values < options.clients) ||
-		(options.operation == OP_APPEND && options.piece_bytes <= 0))
+		((options.operation == OP_APPEND || changes_parts()) && options.piece_bytes <= 0) ||
+		(changes_parts() && options.clients > 1))
 		fail("options are missing, see bench/run");
 }
 

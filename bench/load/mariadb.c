@@ -16,7 +16,7 @@
 
 typedef enum Statement
 {
-	STORE, REPLACE, APPEND, READ, FILL, STATEMENTS
+	STORE, REPLACE, APPEND, READ, SIZE, READ_PART, SPLICE, FILL, STATEMENTS
 } Statement;
 
 typedef struct Mariadb
@@ -92,6 +92,10 @@ mariadb_open(Session *session)
 	prepare(mariadb, REPLACE, "UPDATE %s SET v = ? WHERE id = ?", prefix);
 	prepare(mariadb, APPEND, "UPDATE %s SET v = CONCAT(v, ?) WHERE id = ?", prefix);
 	prepare(mariadb, READ, "SELECT v FROM %s WHERE id = ?", prefix);
+	prepare(mariadb, SIZE, "SELECT LENGTH(v) FROM %s WHERE id = ?", prefix);
+	prepare(mariadb, READ_PART, "SELECT SUBSTRING(v, ?, ?) FROM %s WHERE id = ?", prefix);
+	prepare(mariadb, SPLICE, "UPDATE %s SET v = CONCAT(SUBSTRING(v, 1, ?), ?, SUBSTRING(v, ?)) "
+			"WHERE id = ?", prefix);
 	mariadb->buffer = malloc(largest_bytes() + 1);
 	memset(mariadb->buffer, 1, largest_bytes() + 1);
 	session->backend = find_thread(mariadb);
@@ -119,10 +123,10 @@ mariadb_commit(Session *session)
 }
 
 static void
-bind_id(MYSQL_BIND *bind, long *id)
+bind_number(MYSQL_BIND *bind, long *number)
 {
 	bind->buffer_type = MYSQL_TYPE_LONGLONG;
-	bind->buffer = id;
+	bind->buffer = number;
 }
 
 static void
@@ -157,7 +161,7 @@ mariadb_store(Session *session, long id, const char *value, long size_bytes)
 	unsigned long length = size_bytes;
 	MYSQL_BIND	binds[2] = {0};
 
-	bind_id(&binds[0], &id);
+	bind_number(&binds[0], &id);
 	bind_value(&binds[1], value, &length);
 	change(mariadb->statements[STORE], binds, id);
 }
@@ -170,7 +174,7 @@ update(Session *session, Statement which, long id, const char *value, long size_
 	MYSQL_BIND	binds[2] = {0};
 
 	bind_value(&binds[0], value, &length);
-	bind_id(&binds[1], &id);
+	bind_number(&binds[1], &id);
 	change(mariadb->statements[which], binds, id);
 }
 
@@ -224,17 +228,14 @@ mariadb_scan(Session *session)
 	return count;
 }
 
+/* Execute a statement that returns a value or a part of it, to the buffer; returns the size. */
 static long
-mariadb_read(Session *session, long id)
+fetch(Mariadb *mariadb, MYSQL_STMT *statement, MYSQL_BIND *parameters, long id)
 {
-	Mariadb    *mariadb = session->state;
-	MYSQL_STMT *statement = mariadb->statements[READ];
 	unsigned long length = 0;
-	MYSQL_BIND	parameter = {0};
 	MYSQL_BIND	result = {0};
 
-	bind_id(&parameter, &id);
-	execute(statement, &parameter);
+	execute(statement, parameters);
 	result.buffer_type = MYSQL_TYPE_LONG_BLOB;
 	result.buffer = mariadb->buffer;
 	result.buffer_length = largest_bytes() + 1;
@@ -243,6 +244,65 @@ mariadb_read(Session *session, long id)
 		fail("innodb: value %ld: %s", id, mysql_stmt_error(statement));
 	mysql_stmt_free_result(statement);
 	return (long) length;
+}
+
+static long
+mariadb_read(Session *session, long id)
+{
+	Mariadb    *mariadb = session->state;
+	MYSQL_BIND	parameter = {0};
+
+	bind_number(&parameter, &id);
+	return fetch(mariadb, mariadb->statements[READ], &parameter, id);
+}
+
+/* The number comes as text. */
+static long
+mariadb_size(Session *session, long id)
+{
+	Mariadb    *mariadb = session->state;
+	MYSQL_BIND	parameter = {0};
+	long		digits;
+
+	bind_number(&parameter, &id);
+	digits = fetch(mariadb, mariadb->statements[SIZE], &parameter, id);
+	mariadb->buffer[digits] = '\0';
+	return atol(mariadb->buffer);
+}
+
+static long
+mariadb_read_part(Session *session, long id, long offset, long size_bytes)
+{
+	Mariadb    *mariadb = session->state;
+	long		position = offset + 1;
+	MYSQL_BIND	parameters[3] = {0};
+
+	bind_number(&parameters[0], &position);
+	bind_number(&parameters[1], &size_bytes);
+	bind_number(&parameters[2], &id);
+	return fetch(mariadb, mariadb->statements[READ_PART], parameters, id);
+}
+
+static void
+mariadb_splice(Session *session, long id, long offset, long removed_bytes, const char *piece,
+			   long size_bytes)
+{
+	Mariadb    *mariadb = session->state;
+	unsigned long length = size_bytes;
+	long		position = offset + removed_bytes + 1;
+	MYSQL_BIND	binds[4] = {0};
+
+	bind_number(&binds[0], &offset);
+	bind_value(&binds[1], piece, &length);
+	bind_number(&binds[2], &position);
+	bind_number(&binds[3], &id);
+	change(mariadb->statements[SPLICE], binds, id);
+}
+
+static void
+mariadb_write_part(Session *session, long id, long offset, const char *piece, long size_bytes)
+{
+	mariadb_splice(session, id, offset, size_bytes, piece, size_bytes);
 }
 
 static void
@@ -270,6 +330,10 @@ const Driver innodb_driver = {
 	.read = mariadb_read,
 	.fill = mariadb_fill,
 	.scan = mariadb_scan,
+	.size = mariadb_size,
+	.read_part = mariadb_read_part,
+	.write_part = mariadb_write_part,
+	.splice = mariadb_splice,
 	.empty = mariadb_empty,
 	.settle = mariadb_settle,
 };

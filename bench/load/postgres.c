@@ -1,14 +1,15 @@
 /*
  * bench/load/postgres.c
- *	  Contenders in PostgreSQL, over libpq: "blobstate", "bytea", "lo", "receive", "hash", "log",
- *	  "behind", "direct".
+ *	  Contenders in PostgreSQL, over libpq: "blobstate", "deferred", "bytea", "lo", "receive",
+ *	  "hash", "log", "behind", "direct".
  *
- * blobstate and bytea (STORAGE EXTERNAL) are columns of tables; lo is a table that refers to large
- * objects.  receive sends the value to a statement that discards it; that of hash computes its
- * digest.  The statement of log hashes the value and writes it to the WAL, which the commit
- * flushes, but stores nothing.  behind does the same, with a row for each value, while behind.c
- * writes.  direct keeps digests in a table; its function (../direct.c) hashes the value and writes
- * it to a file; with wal_level above minimal the value goes to the WAL as well.
+ * blobstate, deferred (the same, with digests that are computed when they are asked for) and bytea
+ * (STORAGE EXTERNAL) are columns of tables; lo is a table that refers to large objects.  receive
+ * sends the value to a statement that discards it; that of hash computes its digest.  The statement
+ * of log hashes the value and writes it to the WAL, which the commit flushes, but stores nothing.
+ * behind does the same, with a row for each value, while behind.c writes.  direct keeps digests in
+ * a table; its function (../direct.c) hashes the value and writes it to a file; with wal_level
+ * above minimal the value goes to the WAL as well.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -89,19 +90,38 @@ is_behind(const char *contender)
 	return strcmp(contender, "behind") == 0;
 }
 
+static bool
+is_deferred(const char *contender)
+{
+	return strcmp(contender, "deferred") == 0;
+}
+
+static void
+defer_digests(PGconn *connection)
+{
+	char		text[1024];
+
+	snprintf(text, sizeof(text), "SELECT blobext_set_digest('%s_deferred', 'v', 'deferred')",
+			 options.prefix);
+	PQclear(expect(connection, PQexec(connection, text), PGRES_TUPLES_OK));
+}
+
 /* The tables are made by the first client. */
 static void
 create_table(PGconn *connection, const char *contender)
 {
 	const char *prefix = options.prefix;
 	const char *type = strcmp(contender, "lo") == 0 ? "oid" :
-		strcmp(contender, "direct") == 0 || is_behind(contender) ? "bytea" : contender;
+		strcmp(contender, "direct") == 0 || is_behind(contender) ? "bytea" :
+		is_deferred(contender) ? "blobstate" : contender;
 
 	command(connection, "SET client_min_messages = warning");
 	command(connection, "CREATE TABLE IF NOT EXISTS %s_%s (id bigint PRIMARY KEY, v %s)", prefix,
 			contender, type);
 	if (strcmp(contender, "bytea") == 0)
 		command(connection, "ALTER TABLE %s_bytea ALTER v SET STORAGE EXTERNAL", prefix);
+	if (is_deferred(contender))
+		defer_digests(connection);
 }
 
 /* Functions inside the server are temporary, and return the seconds that they took. */
@@ -187,6 +207,63 @@ prepare_column(PGconn *connection, const char *prefix, const char *contender)
 	prepare(connection, "read", "SELECT v FROM %s_%s WHERE id = $1", prefix, contender);
 }
 
+/* Parts: $2 is the offset, $3 a length or the new bytes. */
+static void
+prepare_large_object_parts(PGconn *connection, const char *prefix)
+{
+	prepare(connection, "size",
+			"SELECT lo_lseek64(lo_open(v, x'40000'::int), 0, 2) FROM %s_lo WHERE id = $1", prefix);
+	prepare(connection, "read_part",
+			"SELECT lo_get(v, $2, ($3::bigint)::int) FROM %s_lo WHERE id = $1", prefix);
+	prepare(connection, "write_part", "SELECT lo_put(v, $2, $3) FROM %s_lo WHERE id = $1", prefix);
+}
+
+static void
+prepare_bytea_parts(PGconn *connection, const char *prefix)
+{
+	const char *const position = "($2::bigint + 1)::int";
+
+	prepare(connection, "size", "SELECT length(v)::bigint FROM %s_bytea WHERE id = $1", prefix);
+	prepare(connection, "read_part",
+			"SELECT substring(v FROM %s FOR ($3::bigint)::int) FROM %s_bytea WHERE id = $1",
+			position, prefix);
+	prepare(connection, "write_part",
+			"UPDATE %s_bytea SET v = overlay(v PLACING $3::bytea FROM %s) WHERE id = $1", prefix,
+			position);
+	prepare(connection, "insert",
+			"UPDATE %s_bytea SET v = overlay(v PLACING $3::bytea FROM %s FOR 0) WHERE id = $1",
+			prefix, position);
+	prepare(connection, "take_out",
+			"UPDATE %s_bytea SET v = overlay(v PLACING '' FROM %s FOR ($3::bigint)::int) "
+			"WHERE id = $1", prefix, position);
+}
+
+static void
+prepare_blobstate_parts(PGconn *connection, const char *prefix, const char *contender)
+{
+	prepare(connection, "size", "SELECT length(v)::bigint FROM %s_%s WHERE id = $1", prefix,
+			contender);
+	prepare(connection, "read_part",
+			"SELECT blob_read(v, $2, $3) FROM %s_%s WHERE id = $1", prefix, contender);
+	prepare(connection, "write_part",
+			"UPDATE %s_%s SET v = blob_write(v, $2, $3) WHERE id = $1", prefix, contender);
+	prepare(connection, "insert",
+			"UPDATE %s_%s SET v = blob_insert(v, $2, $3) WHERE id = $1", prefix, contender);
+	prepare(connection, "take_out",
+			"UPDATE %s_%s SET v = blob_delete(v, $2, $3) WHERE id = $1", prefix, contender);
+}
+
+static void
+prepare_parts(PGconn *connection, const char *prefix, const char *contender)
+{
+	if (strcmp(contender, "lo") == 0)
+		prepare_large_object_parts(connection, prefix);
+	else if (strcmp(contender, "bytea") == 0)
+		prepare_bytea_parts(connection, prefix);
+	else
+		prepare_blobstate_parts(connection, prefix, contender);
+}
+
 static bool
 is_large_object(const Session *session)
 {
@@ -221,6 +298,8 @@ postgres_open(Session *session)
 	}
 	else
 		prepare_column(connection, options.prefix, session->contender);
+	if (changes_parts())
+		prepare_parts(connection, options.prefix, session->contender);
 	if (options.is_server)
 		create_function(connection, session->contender);
 }
@@ -291,6 +370,70 @@ postgres_read(Session *session, long id)
 
 	PQclear(result);
 	return size_bytes;
+}
+
+/* Execute a prepared statement on a part, with a third parameter: a length, or bytes. */
+static PGresult *
+execute_part(Session *session, const char *statement, long id, long offset, const char *third,
+			 long third_bytes)
+{
+	int64_t		id_wire = (int64_t) htobe64((uint64_t) id);
+	int64_t		offset_wire = (int64_t) htobe64((uint64_t) offset);
+	const char *values[3] = {(const char *) &id_wire, (const char *) &offset_wire, third};
+	int			lengths[3] = {sizeof(id_wire), sizeof(offset_wire), (int) third_bytes};
+	int			formats[3] = {1, 1, 1};
+
+	return PQexecPrepared(session->state, statement, 3, values, lengths, formats, 1);
+}
+
+static PGresult *
+execute_length(Session *session, const char *statement, long id, long offset, long size_bytes)
+{
+	int64_t		size_wire = (int64_t) htobe64((uint64_t) size_bytes);
+
+	return execute_part(session, statement, id, offset, (const char *) &size_wire,
+						sizeof(size_wire));
+}
+
+static long
+postgres_size(Session *session, long id)
+{
+	PGresult   *result = expect(session->state, execute(session, "size", id, NULL, 0, 1, 0),
+								PGRES_TUPLES_OK);
+	int64_t		size_wire;
+
+	if (PQntuples(result) != 1 || PQgetlength(result, 0, 0) != sizeof(size_wire))
+		fail("%s: value %ld is missing", session->contender, id);
+	memcpy(&size_wire, PQgetvalue(result, 0, 0), sizeof(size_wire));
+	PQclear(result);
+	return (long) be64toh((uint64_t) size_wire);
+}
+
+static long
+postgres_read_part(Session *session, long id, long offset, long size_bytes)
+{
+	PGresult   *result = expect(session->state,
+								execute_length(session, "read_part", id, offset, size_bytes),
+								PGRES_TUPLES_OK);
+	long		got = PQntuples(result) == 1 ? PQgetlength(result, 0, 0) : -1;
+
+	PQclear(result);
+	return got;
+}
+
+static void
+postgres_write_part(Session *session, long id, long offset, const char *piece, long size_bytes)
+{
+	change(session, execute_part(session, "write_part", id, offset, piece, size_bytes), id);
+}
+
+static void
+postgres_splice(Session *session, long id, long offset, long removed_bytes, const char *piece,
+				long size_bytes)
+{
+	change(session, removed_bytes > 0 ?
+		   execute_length(session, "take_out", id, offset, removed_bytes) :
+		   execute_part(session, "insert", id, offset, piece, size_bytes), id);
 }
 
 /* One INSERT; then hint bits are set, so that no scan writes. */
@@ -384,6 +527,10 @@ const Driver postgres_driver = {
 	.read = postgres_read,
 	.fill = postgres_fill,
 	.scan = postgres_scan,
+	.size = postgres_size,
+	.read_part = postgres_read_part,
+	.write_part = postgres_write_part,
+	.splice = postgres_splice,
 	.empty = postgres_empty,
 	.settle = postgres_settle,
 	.run = postgres_run,

@@ -34,6 +34,7 @@ typedef struct Client
 	uint64_t	random;
 	double	   *latencies;		/* of the transactions of a round */
 	long		latency_count;
+	long		done;			/* operations of the last round */
 	double		server_seconds; /* of the last round, inside the server */
 } Client;
 
@@ -50,6 +51,7 @@ static const struct
 	const Driver *driver;
 }			contenders[] = {
 	{"blobstate", &postgres_driver},
+	{"deferred", &postgres_driver},
 	{"bytea", &postgres_driver},
 	{"lo", &postgres_driver},
 	{"receive", &postgres_driver},
@@ -70,7 +72,7 @@ static const struct
 /* ---- values ---- */
 
 /* splitmix64 */
-static uint64_t
+uint64_t
 draw(uint64_t *state)
 {
 	uint64_t	z = (*state += UINT64_C(0x9E3779B97F4A7C15));
@@ -108,7 +110,7 @@ payload_offset(long id, long version)
 	return (id * 4099 + version * 8191) % SHIFT_BYTES;
 }
 
-static const char *
+const char *
 payload_of(long id, long version)
 {
 	return payload + payload_offset(id, version);
@@ -211,6 +213,12 @@ do_operation(Client *client, Session *session, long number, const Choice *values
 		case OP_RANDOM:
 			read_value(session, shuffled[id % options.data_values]);
 			break;
+		case OP_MIX:
+		case OP_OVERWRITE:
+		case OP_INSERT:
+			do_change(session);
+			break;
+		case OP_MAKE:			/* has no rounds */
 		case OP_FILL:
 		case OP_SCAN:			/* all at once, but for the warm-up */
 		case OP_CACHED:
@@ -249,7 +257,10 @@ do_whole(Client *client, Session *session)
 static void
 do_values(Client *client, Session *session, long first, long value_count, const Choice *values)
 {
+	double		begun = now();
+
 	client->latency_count = 0;
+	client->done = value_count;
 	client->server_seconds = 0;
 	client->random = (uint64_t) (first * MAX_CLIENTS + client->number);
 	if (options.is_server && session->driver->run != NULL)
@@ -270,7 +281,7 @@ do_values(Client *client, Session *session, long first, long value_count, const 
 		do_whole(client, session);
 		return;
 	}
-	for (long done = 0; done < value_count;)
+	for (long done = 0; done < client->done;)
 	{
 		double		started = now();
 		long		end = done + options.batch < value_count ? done + options.batch : value_count;
@@ -282,6 +293,8 @@ do_values(Client *client, Session *session, long first, long value_count, const 
 		if (options.batch > 1)
 			session->driver->commit(session);
 		client->latencies[client->latency_count++] = now() - started;
+		if (options.limit_seconds > 0 && now() - begun > options.limit_seconds)
+			client->done = done;
 	}
 }
 
@@ -415,6 +428,14 @@ prepare_round(Client *client, Session *session)
 		settle(client, session);
 }
 
+/* The bytes that the line of a round names. */
+static long
+shown_bytes(void)
+{
+	return options.operation == OP_APPEND || options.operation == OP_MIX ? options.piece_bytes :
+		options.size_bytes;
+}
+
 /* The line of a round, and of a cold one another with the bytes that were read. */
 static void
 print_round(int contender_no, int round, double seconds, double cpu_seconds, long read_bytes)
@@ -422,7 +443,10 @@ print_round(int contender_no, int round, double seconds, double cpu_seconds, lon
 	const Session *session = &all_clients[0].sessions[contender_no];
 	double		median;
 	double		p99;
+	long		done = 0;
 
+	for (int i = 0; i < options.clients; i++)
+		done += all_clients[i].done;
 	if (options.is_server && session->driver->run != NULL)
 	{
 		seconds = 0;
@@ -431,10 +455,9 @@ print_round(int contender_no, int round, double seconds, double cpu_seconds, lon
 	}
 	take_percentiles(&median, &p99);
 	printf("%s\t%s\t%ld\t%d\t%s\t%d\t%ld\t%.6f\t%.6f\t%.6f\t%.6f\n", options.label,
-		   options.is_server ? "server" : "libpq",
-		   options.operation == OP_APPEND ? options.piece_bytes : options.size_bytes,
-		   options.clients, session->contender, options.first_round + round,
-		   options.values * options.clients, seconds, cpu_seconds, median, p99);
+		   options.is_server ? "server" : "libpq", shown_bytes(), options.clients,
+		   session->contender, options.first_round + round, done, seconds, cpu_seconds, median,
+		   p99);
 	if (options.is_cold && read_bytes >= 0)
 		printf("%s-device\tlibpq\t%ld\t%d\t%s\t%d\t%ld\t%ld\n", options.label,
 			   options.size_bytes, options.clients, session->contender,
@@ -471,6 +494,8 @@ run_round(Client *client, int contender_no, int round)
 		print_round(contender_no, round, seconds,
 					cpu_seconds + backend_cpu_seconds(contender_no),
 					read_bytes + device_read_bytes(contender_no));
+		if (changes_parts())
+			end_changes(session);
 	}
 	settle(client, session);
 }
@@ -487,6 +512,12 @@ warm_up(Client *client)
 
 	if (options.operation == OP_FILL)
 		return;
+	if (changes_parts())
+	{
+		for (int i = 0; i < options.contender_count; i++)
+			begin_changes(&client->sessions[i]);
+		return;
+	}
 	if (is_cold && options.operation != OP_RANDOM)
 		values = 1;				/* loads catalogs and index roots */
 	else if (is_all && !is_cold && options.data_values > WARM_UP_VALUES)
@@ -531,6 +562,12 @@ run_client(void *argument)
 {
 	Client	   *client = &all_clients[(intptr_t) argument];
 
+	if (options.operation == OP_MAKE)
+	{
+		for (int i = 0; i < options.contender_count; i++)
+			make_values(&client->sessions[i]);
+		return NULL;
+	}
 	warm_up(client);
 	pthread_barrier_wait(&barrier);
 	if (options.seconds > 0)

@@ -3,7 +3,7 @@
  *	  Contender "sqlite": a BLOB column of a table in the file "sqlite.db".
  *
  * Journal in WAL mode, synchronous = FULL: each commit syncs the WAL.  Pages of 16 kB.  Each client
- * has a connection of its own.
+ * has a connection of its own.  Parts are read and overwritten by incremental I/O.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -24,6 +24,9 @@ typedef struct Sqlite
 	sqlite3_stmt *store;
 	sqlite3_stmt *replace;
 	sqlite3_stmt *read;
+	sqlite3_stmt *size;
+	sqlite3_stmt *splice;
+	char	   *buffer;			/* for parts that are read */
 } Sqlite;
 
 static void __attribute__((format(printf, 2, 3)))
@@ -75,6 +78,11 @@ sqlite_open(Session *session)
 	sqlite->store = prepare(sqlite, "INSERT INTO %s VALUES (?1, ?2)", options.prefix);
 	sqlite->replace = prepare(sqlite, "UPDATE %s SET v = ?2 WHERE id = ?1", options.prefix);
 	sqlite->read = prepare(sqlite, "SELECT v FROM %s WHERE id = ?1", options.prefix);
+	sqlite->size = prepare(sqlite, "SELECT length(v) FROM %s WHERE id = ?1", options.prefix);
+	/* A concatenation is text, in which all bytes are kept. */
+	sqlite->splice = prepare(sqlite, "UPDATE %s SET v = CAST(substr(v, 1, ?3) || ?2 || "
+							 "substr(v, ?4) AS BLOB) WHERE id = ?1", options.prefix);
+	sqlite->buffer = malloc(largest_bytes());
 	session->state = sqlite;
 }
 
@@ -86,6 +94,8 @@ sqlite_close(Session *session)
 	sqlite3_finalize(sqlite->store);
 	sqlite3_finalize(sqlite->replace);
 	sqlite3_finalize(sqlite->read);
+	sqlite3_finalize(sqlite->size);
+	sqlite3_finalize(sqlite->splice);
 	sqlite3_close(sqlite->database);
 }
 
@@ -139,6 +149,75 @@ sqlite_read(Session *session, long id)
 		size_bytes = sqlite3_column_bytes(sqlite->read, 0);
 	sqlite3_reset(sqlite->read);
 	return size_bytes;
+}
+
+static long
+sqlite_size(Session *session, long id)
+{
+	Sqlite	   *sqlite = session->state;
+	long		size_bytes = -1;
+
+	if (sqlite3_bind_int64(sqlite->size, 1, id) == SQLITE_OK &&
+		sqlite3_step(sqlite->size) == SQLITE_ROW)
+		size_bytes = sqlite3_column_int64(sqlite->size, 0);
+	sqlite3_reset(sqlite->size);
+	return size_bytes;
+}
+
+static sqlite3_blob *
+open_blob(Sqlite *sqlite, long id, bool writes)
+{
+	sqlite3_blob *blob;
+
+	if (sqlite3_blob_open(sqlite->database, "main", options.prefix, "v", id, writes,
+						  &blob) != SQLITE_OK)
+		fail("sqlite: value %ld: %s", id, sqlite3_errmsg(sqlite->database));
+	return blob;
+}
+
+/* Ends the transaction, too. */
+static void
+close_blob(Sqlite *sqlite, sqlite3_blob *blob)
+{
+	if (sqlite3_blob_close(blob) != SQLITE_OK)
+		fail("sqlite: %s", sqlite3_errmsg(sqlite->database));
+}
+
+static long
+sqlite_read_part(Session *session, long id, long offset, long size_bytes)
+{
+	Sqlite	   *sqlite = session->state;
+	sqlite3_blob *blob = open_blob(sqlite, id, false);
+	long		left = sqlite3_blob_bytes(blob) - offset;
+	long		wanted = size_bytes < left ? size_bytes : left;
+
+	if (sqlite3_blob_read(blob, sqlite->buffer, (int) wanted, (int) offset) != SQLITE_OK)
+		fail("sqlite: value %ld: %s", id, sqlite3_errmsg(sqlite->database));
+	close_blob(sqlite, blob);
+	return wanted;
+}
+
+static void
+sqlite_write_part(Session *session, long id, long offset, const char *piece, long size_bytes)
+{
+	Sqlite	   *sqlite = session->state;
+	sqlite3_blob *blob = open_blob(sqlite, id, true);
+
+	if (sqlite3_blob_write(blob, piece, (int) size_bytes, (int) offset) != SQLITE_OK)
+		fail("sqlite: value %ld: %s", id, sqlite3_errmsg(sqlite->database));
+	close_blob(sqlite, blob);
+}
+
+static void
+sqlite_splice(Session *session, long id, long offset, long removed_bytes, const char *piece,
+			  long size_bytes)
+{
+	Sqlite	   *sqlite = session->state;
+
+	if (sqlite3_bind_int64(sqlite->splice, 3, offset) != SQLITE_OK ||
+		sqlite3_bind_int64(sqlite->splice, 4, offset + removed_bytes + 1) != SQLITE_OK)
+		fail("sqlite: %s", sqlite3_errmsg(sqlite->database));
+	change(sqlite, sqlite->splice, id, piece, size_bytes);
 }
 
 /* One INSERT. */
@@ -203,6 +282,10 @@ const Driver sqlite_driver = {
 	.read = sqlite_read,
 	.fill = sqlite_fill,
 	.scan = sqlite_scan,
+	.size = sqlite_size,
+	.read_part = sqlite_read_part,
+	.write_part = sqlite_write_part,
+	.splice = sqlite_splice,
 	.empty = sqlite_empty,
 	.settle = sqlite_settle,
 };
