@@ -123,7 +123,10 @@ END $$;
 SELECT results_eq($$SELECT * FROM pages_of_random_ranges()$$, $$VALUES (0::bigint, 0::bigint)$$,
 	'random ranges, cold: exactly the pages that cover them');
 
--- Warm: the cache serves bytes that were read before.
+-- Warm: the cache serves bytes that were read before.  The value is read once more, since the chunks
+-- of the ranges above may have replaced some of its own: the clock can pass a chunk that was read
+-- once while those of the cold buffer are still in use.
+SELECT octet_length(b::bytea) FROM v WHERE id = 5 \g (format=unaligned) /dev/null
 SELECT is(cost('io_reads', $$SELECT length(b::bytea) FROM v WHERE id = 5$$), 0::bigint,
 	'a value that was read is served by the cache');
 SELECT cmp_ok(cost('cache_hits', $$SELECT blob_read(b, 100000, 100000) FROM v WHERE id = 5$$), '>=',
