@@ -30,7 +30,7 @@ typedef struct BlobExchange
 	MemoryContext row_context;	/* reset for each row, and in each transaction */
 	SPIPlanPtr	scan;			/* rows in a range of blocks, see blob_exchange_prepare_scan() */
 	SPIPlanPtr	fetch;			/* the value of a row, by its table and place */
-	SPIPlanPtr	lock_source;	/* the same, and nobody changes the row in this transaction */
+	SPIPlanPtr	lock_source;	/* the same; no other session changes the row then */
 	SPIPlanPtr	lock_target;	/* the same, with the lock of an UPDATE; skips locked rows */
 	SPIPlanPtr	update;
 	int			batch_done;		/* rows of this transaction */
