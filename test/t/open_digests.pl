@@ -88,7 +88,7 @@ fails_with($node, 'INSERT INTO sealed SELECT id, b FROM t WHERE id = 1', 'XX001'
 	'a damaged value is not sealed by an assignment');
 my ($exit, $out, $err) = $node->psql('postgres', q(CALL blobext_seal('t', 'b')));
 is($out, '1|0|1', 'blobext_seal() seals the sound value, and counts the damaged one');
-like($err, qr/WARNING:  the digest in row \(\d+,\d+\) of "t" stays open: content in file .* is damaged/, 'a warning says which value is damaged');
+like($err, qr/WARNING:  row \(\d+,\d+\) of "t" keeps its value: content in file .* is damaged/, 'a warning says which value is damaged');
 is(open_ids($node), '1', 'the damaged value stays open');
 like($node->safe_psql('postgres', 'SELECT problem FROM blobext_check()'), qr/whose digest is open, does not have its checksum/,
 	'the check lists the damaged value');

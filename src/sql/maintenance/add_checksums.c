@@ -13,7 +13,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "blob/add_sums.h"
@@ -25,7 +24,6 @@
 #include "core/compat.h"
 #include "executor/spi.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "sql/maintenance/batch.h"
 #include "sql/maintenance/check.h"
@@ -322,20 +320,6 @@ add_to_tables(Adding *adding, List *tables)
 
 /* ---- the call ---- */
 
-static Datum
-make_result(FunctionCallInfo fcinfo, const uint64 *counters)
-{
-	Datum		values[COUNTERS - FIRST_RESULT];
-	bool		nulls[COUNTERS - FIRST_RESULT] = {0};
-	TupleDesc	row_type;
-
-	if (get_call_result_type(fcinfo, NULL, &row_type) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "%s does not return a row", NAME);
-	for (int i = 0; i < COUNTERS - FIRST_RESULT; i++)
-		values[i] = Int64GetDatum((int64) counters[FIRST_RESULT + i]);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row_type), values, nulls));
-}
-
 /*
  * blobext_add_checksums(relation, INOUT values_read, pages_added, values_failed): a table with its
  * partitions and children; NULL: all tables and materialized views of the database.
@@ -369,7 +353,7 @@ blobext_add_checksums(PG_FUNCTION_ARGS)
 	if (SPI_finish() != SPI_OK_FINISH)
 		elog(ERROR, "SPI_finish failed");
 	MemoryContextSwitchTo(caller_context);
-	return make_result(fcinfo, counters);
+	return blob_batch_result(fcinfo, NAME, counters + FIRST_RESULT, COUNTERS - FIRST_RESULT);
 }
 
 /* Rows of view blobext_add_checksums_progress. */

@@ -4,17 +4,20 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "executor/spi.h"
 #include "extents/verify.h"
+#include "funcapi.h"
 #include "gc/holders.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "rewrite/prs2lock.h"
 #include "rewrite/rewriteDefine.h"
 #include "sql/maintenance/batch.h"
+#include "sql/maintenance/progress.h"
 #include "tcop/pquery.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -61,6 +64,21 @@ blob_batch_next(void)
 	blob_gc_holders_carry_nothing();
 	XactIsoLevel = XACT_READ_COMMITTED;
 	EnsurePortalSnapshotExists();
+}
+
+Datum
+blob_batch_result(FunctionCallInfo fcinfo, const char *name, const uint64 *counters, int count)
+{
+	Datum		values[BLOB_PROGRESS_COUNTERS];
+	bool		nulls[BLOB_PROGRESS_COUNTERS] = {0};
+	TupleDesc	row_type;
+
+	Assert(count <= BLOB_PROGRESS_COUNTERS);
+	if (get_call_result_type(fcinfo, NULL, &row_type) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "%s does not return a row", name);
+	for (int i = 0; i < count; i++)
+		values[i] = Int64GetDatum((int64) counters[i]);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row_type), values, nulls));
 }
 
 static bool

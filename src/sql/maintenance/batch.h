@@ -21,6 +21,13 @@ extern void blob_batch_require_own_transactions(FunctionCallInfo fcinfo, const c
  */
 extern void blob_batch_next(void);
 
+/*
+ * The row that a procedure returns, of count counters as bigint.  In the context of the caller of
+ * the procedure, after SPI_finish().
+ */
+extern Datum blob_batch_result(FunctionCallInfo fcinfo, const char *name, const uint64 *counters,
+							   int count);
+
 /* Whether an error says that a value cannot be read, so that others may be. */
 extern bool blob_batch_is_of_value(int sqlstate);
 

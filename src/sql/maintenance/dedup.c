@@ -11,25 +11,13 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "access/relation.h"
 #include "blob/blob.h"
 #include "blob/share.h"
-#include "catalog/pg_type.h"
-#include "core/catalog.h"
-#include "core/compat.h"
-#include "executor/spi.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
-#include "sql/maintenance/batch.h"
 #include "sql/maintenance/dedup_parts.h"
 #include "sql/maintenance/dedup_row.h"
 #include "sql/maintenance/progress.h"
-#include "storage/bufmgr.h"
-#include "store/store.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 PG_FUNCTION_INFO_V1(blobext_dedup);
@@ -37,74 +25,12 @@ PG_FUNCTION_INFO_V1(blobext_dedup_state);
 
 #define NAME "blobext_dedup()"
 
-/* Blocks of a table that one statement reads; fewer of each if there are many tables. */
-#define RANGE_BLOCKS 256
-
-/* A batch ends when this much content was read, too. */
-#define BATCH_BYTES (UINT64CONST(128) * 1024 * 1024)
-
-#define FIRST_RESULT BLOB_DEDUP_ROWS_SHARED
-#define RESULT_COLUMNS (BLOB_DEDUP_COUNTERS - FIRST_RESULT)
-
-/* ---- transactions ---- */
-
-/* The next transaction; ERROR if the names mean something else now. */
+/* No value is kept over a commit. */
 static void
 next_batch(BlobDedup *dedup)
 {
-	BlobColumn now;
-
 	blob_dedup_forget_source(dedup);
-	MemoryContextReset(dedup->row_context);
-	blob_batch_next();
-	dedup->batch_done = 0;
-	dedup->batch_bytes = 0;
-	MemoryContextSwitchTo(dedup->row_context);
-	blob_column_find(dedup->column.relid, dedup->column.name, NAME, &now);
-	blob_column_require_same(&dedup->column, &now);
-	blob_batch_require_updates(now.relid);
-	MemoryContextReset(dedup->row_context);
-}
-
-/* ---- statements ---- */
-
-/* The statements of a call; all names in them are qualified and quoted. */
-static void
-prepare(BlobDedup *dedup)
-{
-	const BlobColumn *column = &dedup->column;
-	Oid			types[] = {OIDOID, TIDOID, blob_catalog_type()};
-	Oid			range[] = {TIDOID, TIDOID};
-	char	   *place = "tableoid OPERATOR(pg_catalog.=) $1 AND ctid OPERATOR(pg_catalog.=) $2";
-	char	   *fetch = psprintf("SELECT %s FROM %s WHERE %s", column->column, column->table,
-								 place);
-
-	dedup->scan =
-		blob_column_prepare(psprintf("SELECT tableoid, ctid, %s FROM %s WHERE ctid "
-									"OPERATOR(pg_catalog.>=) $1 AND ctid "
-									"OPERATOR(pg_catalog.<) $2", column->column,
-									column->table), 2, range);
-	dedup->fetch = blob_column_prepare(fetch, 2, types);
-	dedup->lock_source = blob_column_prepare(psprintf("%s FOR SHARE NOWAIT", fetch), 2, types);
-	dedup->lock_target =
-		blob_column_prepare(psprintf("%s FOR %s SKIP LOCKED", fetch,
-									 blob_column_row_lock(column)), 2, types);
-	dedup->update =
-		blob_column_prepare(psprintf("UPDATE %s SET %s = $3 WHERE %s", column->table,
-									column->column, place), 3, types);
-}
-
-static void
-release_plans(BlobDedup *dedup)
-{
-	SPIPlanPtr	plans[] = {dedup->scan, dedup->fetch, dedup->lock_source, dedup->lock_target,
-	dedup->update};
-
-	for (int i = 0; i < (int) lengthof(plans); i++)
-	{
-		if (plans[i] != NULL)
-			SPI_freeplan(plans[i]);
-	}
+	blob_exchange_next_batch(&dedup->exchange);
 }
 
 /* ---- all rows ---- */
@@ -171,8 +97,7 @@ visit_row(BlobDedup *dedup, HeapTuple tuple, TupleDesc row_type, RowVisitor visi
 	summary.bytes = blob_share_spares(&value, NULL);
 	summary.generation = value.descriptor.generation;
 	summary.hash = blob_column_hash_datum(plain);
-	row.table = DatumGetObjectId(SPI_getbinval(tuple, row_type, 1, &is_null));
-	row.tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tuple, row_type, 2, &is_null));
+	row = blob_exchange_get_row(tuple, row_type);
 	visit(dedup, &row, &key, &summary);
 }
 
@@ -180,21 +105,15 @@ visit_row(BlobDedup *dedup, HeapTuple tuple, TupleDesc row_type, RowVisitor visi
 static void
 scan_range(BlobDedup *dedup, BlockNumber first, BlockNumber blocks, RowVisitor visit)
 {
-	ItemPointerData from;
-	ItemPointerData to;
-	Datum		values[] = {PointerGetDatum(&from), PointerGetDatum(&to)};
-
-	ItemPointerSet(&from, first, 0);
-	ItemPointerSet(&to, first + Min(blocks, MaxBlockNumber - first), 0);
-	blob_column_execute(dedup->scan, values, SPI_OK_SELECT);
-	MemoryContextSwitchTo(dedup->row_context);
+	blob_exchange_scan(&dedup->exchange, first, blocks);
+	MemoryContextSwitchTo(dedup->exchange.row_context);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		visit_row(dedup, SPI_tuptable->vals[i], SPI_tuptable->tupdesc, visit);
-		MemoryContextReset(dedup->row_context);
+		MemoryContextReset(dedup->exchange.row_context);
 	}
 	SPI_freetuptable(SPI_tuptable);
-	blob_dedup_count(dedup, BLOB_DEDUP_BLOCKS_DONE, blocks);
+	blob_exchange_count(&dedup->exchange, BLOB_DEDUP_BLOCKS_DONE, blocks);
 }
 
 /* Groups in some order, and the rows of a group in that of the table. */
@@ -221,43 +140,20 @@ handle_candidates(BlobDedup *dedup)
 	for (int i = 0; i < dedup->candidate_count; i++)
 	{
 		blob_dedup_handle_row(dedup, &dedup->candidates[i]);
-		if (dedup->batch_done >= dedup->batch_rows || dedup->batch_bytes >= BATCH_BYTES)
+		if (blob_exchange_batch_is_full(&dedup->exchange))
 			next_batch(dedup);
 	}
 	dedup->candidate_count = 0;
-}
-
-/* The length of the longest table, in blocks, and the number of tables. */
-static BlockNumber
-measure(BlobDedup *dedup, int *tables)
-{
-	List	   *relations;
-	BlockNumber longest = 0;
-	ListCell   *cell;
-
-	MemoryContextSwitchTo(dedup->row_context);
-	relations = blob_column_list_tables(&dedup->column);
-	*tables = Max(list_length(relations), 1);
-	foreach(cell, relations)
-	{
-		Relation	table = relation_open(lfirst_oid(cell), AccessShareLock);
-
-		longest = Max(longest, RelationGetNumberOfBlocks(table));
-		relation_close(table, NoLock);
-	}
-	MemoryContextReset(dedup->row_context);
-	return longest;
 }
 
 /* The digests that are in the groups' range now: both passes over the rows. */
 static void
 do_range(BlobDedup *dedup)
 {
-	int			tables;
-	BlockNumber length = measure(dedup, &tables);
-	BlockNumber step = Max(RANGE_BLOCKS / tables, 1);
+	BlockNumber step;
+	BlockNumber length = blob_exchange_measure(&dedup->exchange, &step);
 
-	blob_dedup_count(dedup, BLOB_DEDUP_BLOCKS_TOTAL, (uint64) length * 2);
+	blob_exchange_count(&dedup->exchange, BLOB_DEDUP_BLOCKS_TOTAL, (uint64) length * 2);
 	for (uint64 block = 0; block < length; block += step)
 	{
 		scan_range(dedup, block, Min(step, length - block), add_to_group);
@@ -269,7 +165,7 @@ do_range(BlobDedup *dedup)
 		next_batch(dedup);
 		handle_candidates(dedup);
 	}
-	blob_dedup_count(dedup, BLOB_DEDUP_RANGES_DONE, 1);
+	blob_exchange_count(&dedup->exchange, BLOB_DEDUP_RANGES_DONE, 1);
 }
 
 /* ---- the procedure ---- */
@@ -278,11 +174,14 @@ do_range(BlobDedup *dedup)
 static void
 run(BlobDedup *dedup)
 {
+	BlobExchange *exchange = &dedup->exchange;
+
 	blob_progress_begin(BLOB_PROGRESS_DEDUP);
 	PG_TRY();
 	{
-		blob_progress_relation(dedup->column.relid);
-		prepare(dedup);
+		blob_progress_relation(exchange->column.relid);
+		blob_exchange_prepare(exchange, "NOWAIT");
+		blob_exchange_prepare_scan(exchange, psprintf(", %s", exchange->column.column), "");
 		next_batch(dedup);
 		do
 			do_range(dedup);
@@ -291,40 +190,10 @@ run(BlobDedup *dedup)
 	}
 	PG_FINALLY();
 	{
-		release_plans(dedup);
+		blob_exchange_release(exchange);
 		blob_progress_end();
 	}
 	PG_END_TRY();
-}
-
-static void
-require_arguments(FunctionCallInfo fcinfo)
-{
-	for (int i = 0; i < 4; i++)
-	{
-		if (PG_ARGISNULL(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("arguments of %s must not be null", NAME)));
-	}
-	if (PG_GETARG_INT32(3) < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("batch_rows must be at least 1")));
-}
-
-static Datum
-make_result(FunctionCallInfo fcinfo, const uint64 *counters)
-{
-	Datum		values[RESULT_COLUMNS];
-	bool		nulls[RESULT_COLUMNS] = {0};
-	TupleDesc	row_type;
-
-	if (get_call_result_type(fcinfo, NULL, &row_type) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "%s does not return a row", NAME);
-	for (int i = 0; i < RESULT_COLUMNS; i++)
-		values[i] = Int64GetDatum((int64) counters[FIRST_RESULT + i]);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row_type), values, nulls));
 }
 
 /*
@@ -335,32 +204,17 @@ Datum
 blobext_dedup(PG_FUNCTION_ARGS)
 {
 	BlobDedup	dedup = {0};
-	MemoryContext caller_context = CurrentMemoryContext;
+	BlobExchange *exchange = &dedup.exchange;
 
-	blob_store_require_preload();
-	blob_batch_require_own_transactions(fcinfo, NAME);
-	require_arguments(fcinfo);
-	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect_ext failed");
-	/* The current context outlives transactions. */
-	dedup.context = CurrentMemoryContext;
-	dedup.row_context = AllocSetContextCreate(dedup.context, "blobext dedup row",
-											  ALLOCSET_DEFAULT_SIZES);
-	dedup.source_context = AllocSetContextCreate(dedup.context, "blobext dedup source",
-												 ALLOCSET_DEFAULT_SIZES);
-	blob_column_find(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME,
-						   &dedup.column);
-	blob_column_require_privileges(&dedup.column);
+	blob_exchange_begin(exchange, fcinfo, NAME, 4, 3);
 	dedup.verify = PG_GETARG_BOOL(2);
-	dedup.batch_rows = PG_GETARG_INT32(3);
-	dedup.groups = blob_dedup_groups_make(dedup.context, (Size) maintenance_work_mem * 1024);
+	dedup.source_context = AllocSetContextCreate(exchange->context, "blobext dedup source",
+												 ALLOCSET_DEFAULT_SIZES);
+	dedup.groups = blob_dedup_groups_make(exchange->context, (Size) maintenance_work_mem * 1024);
 	dedup.candidate_room = 1024;
 	dedup.candidates = palloc(sizeof(BlobDedupCandidate) * dedup.candidate_room);
 	run(&dedup);
-	if (SPI_finish() != SPI_OK_FINISH)
-		elog(ERROR, "SPI_finish failed");
-	MemoryContextSwitchTo(caller_context);
-	return make_result(fcinfo, dedup.counters);
+	return blob_exchange_end(exchange, fcinfo, BLOB_DEDUP_ROWS_SHARED, BLOB_DEDUP_COUNTERS);
 }
 
 /* Rows of view blobext_dedup_progress. */

@@ -9,15 +9,11 @@
 #include "blob/blob.h"
 #include "blob/share.h"
 #include "core/attempt.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
 #include "sql/maintenance/batch.h"
 #include "sql/maintenance/dedup_row.h"
 #include "utils/datum.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
-
-#define MAX_WARNINGS 20
 
 void
 blob_dedup_forget_source(BlobDedup *dedup)
@@ -70,7 +66,7 @@ get_source(BlobDedup *dedup, const BlobColumnRow *row)
 
 	if (known->is_locked && blob_column_is_same_row(&known->row, row))
 		return known->datum;
-	source = blob_column_value(dedup->fetch, row, dedup->row_context);
+	source = blob_column_value(dedup->exchange.fetch, row, dedup->exchange.row_context);
 	if (source == NULL || known->datum == NULL || !blob_column_is_same_datum(known->datum, source))
 		blob_dedup_forget_source(dedup);
 	if (source == NULL)
@@ -114,8 +110,8 @@ lock_source(Attempt *attempt)
 	if (!known->is_locked)
 	{
 		attempt->is_locking_source = true;
-		locked = blob_column_value(dedup->lock_source, &known->row,
-								   dedup->row_context);
+		locked = blob_column_value(dedup->exchange.lock_source, &known->row,
+								   dedup->exchange.row_context);
 		attempt->is_locking_source = false;
 		if (locked == NULL || !blob_column_is_same_datum(locked, known->datum))
 			return false;
@@ -133,18 +129,16 @@ exchange(Attempt *attempt, const BlobValue *source, const struct varlena *target
 {
 	BlobDedup  *dedup = attempt->dedup;
 	const BlobColumnRow *row = &attempt->candidate->row;
-	Datum		values[] = {ObjectIdGetDatum(row->table), PointerGetDatum(&row->tid),
-	PointerGetDatum(dedup->known.datum)};
 	struct varlena *locked;
 
 	if (!lock_source(attempt))
 		return SOURCE_REFUSED;
-	locked = blob_column_value(dedup->lock_target, row, dedup->row_context);
+	locked = blob_column_value(dedup->exchange.lock_target, row, dedup->exchange.row_context);
 	if (locked == NULL || !blob_column_is_same_datum(locked, target))
 		return SKIPPED;
 	blob_require_valid(&source->descriptor);
-	blob_column_execute(dedup->update, values, SPI_OK_UPDATE);
-	return SPI_processed > 0 ? SHARED : SKIPPED;
+	return blob_exchange_update(&dedup->exchange, row, dedup->known.datum, NULL) ? SHARED :
+		SKIPPED;
 }
 
 /*
@@ -158,8 +152,8 @@ share(void *argument)
 	BlobDedup  *dedup = attempt->dedup;
 	BlobDedupGroup *group = attempt->candidate->group;
 	struct varlena *source = get_source(dedup, &group->source);
-	struct varlena *target = blob_column_value(dedup->fetch, &attempt->candidate->row,
-											   dedup->row_context);
+	struct varlena *target = blob_column_value(dedup->exchange.fetch, &attempt->candidate->row,
+											   dedup->exchange.row_context);
 	BlobValue	source_value;
 	BlobValue	target_value;
 
@@ -183,26 +177,13 @@ share(void *argument)
 	{
 		attempt->is_comparing = true;
 		attempt->outcome = DIFFERENT;
-		dedup->batch_bytes += source_value.size_bytes;
+		dedup->exchange.batch_bytes += source_value.size_bytes;
 		if (!is_same_content(dedup, &source_value, &target_value))
 			return;
-		blob_dedup_count(dedup, BLOB_DEDUP_BYTES_COMPARED, source_value.size_bytes);
+		blob_exchange_count(&dedup->exchange, BLOB_DEDUP_BYTES_COMPARED, source_value.size_bytes);
 		attempt->is_comparing = false;
 	}
 	attempt->outcome = exchange(attempt, &source_value, target);
-}
-
-static void
-warn(BlobDedup *dedup, const BlobColumnRow *row, const char *problem)
-{
-	if (dedup->warnings++ >= MAX_WARNINGS)
-		return;
-	ereport(WARNING,
-			(errmsg("row (%u,%u) of \"%s\" keeps its value: %s",
-					ItemPointerGetBlockNumber(&row->tid), ItemPointerGetOffsetNumber(&row->tid),
-					get_rel_name(row->table), problem)));
-	if (dedup->warnings == MAX_WARNINGS)
-		ereport(WARNING, (errmsg("further rows that keep their values are only counted")));
 }
 
 /* A BlobAttemptStep: is the row's own value as its digest says? */
@@ -210,14 +191,14 @@ static void
 examine(void *argument)
 {
 	Attempt    *attempt = argument;
-	struct varlena *target = blob_column_value(attempt->dedup->fetch, &attempt->candidate->row,
-											   attempt->dedup->row_context);
+	struct varlena *target = blob_column_value(attempt->dedup->exchange.fetch, &attempt->candidate->row,
+											   attempt->dedup->exchange.row_context);
 	BlobValue	value;
 
 	if (target == NULL)
 		return;
 	blob_value_unpack(target, &value);
-	attempt->dedup->batch_bytes += value.size_bytes;
+	attempt->dedup->exchange.batch_bytes += value.size_bytes;
 	attempt->is_sound = is_of_group(&value, attempt->candidate->group) &&
 		blob_share_is_sound(&value);
 }
@@ -247,7 +228,7 @@ replace_source(BlobDedup *dedup, const BlobDedupCandidate *candidate)
 		return;
 	}
 	candidate->group->has_source = false;
-	blob_dedup_count(dedup, BLOB_DEDUP_ROWS_SKIPPED, 1);
+	blob_exchange_count(&dedup->exchange, BLOB_DEDUP_ROWS_SKIPPED, 1);
 }
 
 /* One of the two values is damaged.  If it is the group's, the row's takes its place. */
@@ -257,8 +238,8 @@ handle_damage(Attempt *attempt, const char *problem)
 	BlobDedup  *dedup = attempt->dedup;
 	ErrorData  *error = blob_attempt(examine, attempt);
 
-	blob_dedup_count(dedup, BLOB_DEDUP_ROWS_FAILED, 1);
-	warn(dedup, &attempt->candidate->row, problem);
+	blob_exchange_count(&dedup->exchange, BLOB_DEDUP_ROWS_FAILED, 1);
+	blob_exchange_warn(&dedup->exchange, &attempt->candidate->row, problem);
 	if (error != NULL && blob_batch_is_to_be_thrown(error->sqlerrcode))
 		ReThrowError(error);
 	if (error == NULL && attempt->is_sound)
@@ -278,7 +259,7 @@ handle_error(Attempt *attempt, ErrorData *error)
 		if (attempt->is_locking_source)
 			replace_source(dedup, attempt->candidate);
 		else
-			blob_dedup_count(dedup, BLOB_DEDUP_ROWS_SKIPPED, 1);
+			blob_exchange_count(&dedup->exchange, BLOB_DEDUP_ROWS_SKIPPED, 1);
 		return;
 	}
 	if (attempt->is_comparing)
@@ -286,8 +267,8 @@ handle_error(Attempt *attempt, ErrorData *error)
 		handle_damage(attempt, error->message);
 		return;
 	}
-	blob_dedup_count(dedup, BLOB_DEDUP_ROWS_FAILED, 1);
-	warn(dedup, &attempt->candidate->row, error->message);
+	blob_exchange_count(&dedup->exchange, BLOB_DEDUP_ROWS_FAILED, 1);
+	blob_exchange_warn(&dedup->exchange, &attempt->candidate->row, error->message);
 }
 
 /* What follows from an attempt that made no error. */
@@ -300,14 +281,14 @@ handle_outcome(Attempt *attempt)
 	switch (attempt->outcome)
 	{
 		case SHARED:
-			blob_dedup_count(dedup, BLOB_DEDUP_ROWS_SHARED, 1);
+			blob_exchange_count(&dedup->exchange, BLOB_DEDUP_ROWS_SHARED, 1);
 			if (blob_dedup_groups_is_new(dedup->groups, candidate->datum.hash))
-				blob_dedup_count(dedup, BLOB_DEDUP_BYTES_SAVED, attempt->saved_bytes);
+				blob_exchange_count(&dedup->exchange, BLOB_DEDUP_BYTES_SAVED, attempt->saved_bytes);
 			break;
 		case OF_NO_USE:
 			break;
 		case SKIPPED:
-			blob_dedup_count(dedup, BLOB_DEDUP_ROWS_SKIPPED, 1);
+			blob_exchange_count(&dedup->exchange, BLOB_DEDUP_ROWS_SKIPPED, 1);
 			break;
 		case SOURCE_REFUSED:
 			become_source(candidate);
@@ -334,12 +315,12 @@ blob_dedup_handle_row(BlobDedup *dedup, const BlobDedupCandidate *candidate)
 		return;
 	if (!candidate->group->has_source)
 	{
-		blob_dedup_count(dedup, BLOB_DEDUP_ROWS_SKIPPED, 1);
+		blob_exchange_count(&dedup->exchange, BLOB_DEDUP_ROWS_SKIPPED, 1);
 		return;
 	}
-	MemoryContextSwitchTo(dedup->row_context);
+	MemoryContextSwitchTo(dedup->exchange.row_context);
 	error = blob_attempt(share, &attempt);
-	dedup->batch_done++;
+	dedup->exchange.batch_done++;
 	/* A lock that the attempt took is the transaction's only if the attempt was not undone. */
 	if (error != NULL)
 		dedup->known.is_locked = false;
@@ -349,5 +330,5 @@ blob_dedup_handle_row(BlobDedup *dedup, const BlobDedupCandidate *candidate)
 		handle_error(&attempt, error);
 	else
 		handle_outcome(&attempt);
-	MemoryContextReset(dedup->row_context);
+	MemoryContextReset(dedup->exchange.row_context);
 }

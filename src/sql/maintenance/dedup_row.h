@@ -8,9 +8,8 @@
 
 #include "postgres.h"
 
-#include "executor/spi.h"
 #include "sql/maintenance/dedup_parts.h"
-#include "sql/maintenance/progress.h"
+#include "sql/maintenance/exchange.h"
 
 /*
  * Columns of view blobext_dedup_progress, and of the result the last four but
@@ -51,34 +50,15 @@ typedef struct BlobDedupSource
 
 typedef struct BlobDedup
 {
-	BlobColumn column;
+	BlobExchange exchange;
 	bool		verify;
-	int			batch_rows;
-	MemoryContext context;		/* to the end, over commits */
-	MemoryContext row_context;	/* reset for each row, and in each transaction */
 	MemoryContext source_context;	/* of known, reset in each transaction */
 	BlobDedupSource known;
 	BlobDedupGroups *groups;
-	SPIPlanPtr	scan;
-	SPIPlanPtr	fetch;
-	SPIPlanPtr	lock_source;
-	SPIPlanPtr	lock_target;
-	SPIPlanPtr	update;
 	BlobDedupCandidate *candidates;	/* of a range of blocks */
 	int			candidate_count;
 	int			candidate_room;
-	int			batch_done;		/* rows of this transaction */
-	uint64		batch_bytes;	/* content that it has read */
-	int			warnings;
-	uint64		counters[BLOB_DEDUP_COUNTERS];
 } BlobDedup;
-
-static inline void
-blob_dedup_count(BlobDedup *dedup, int counter, uint64 value)
-{
-	dedup->counters[counter] += value;
-	blob_progress_set(counter, dedup->counters[counter]);
-}
 
 /* The next row is compared with another source; at the end of a transaction, too. */
 extern void blob_dedup_forget_source(BlobDedup *dedup);

@@ -9,18 +9,10 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_type.h"
-#include "core/catalog.h"
 #include "core/clock.h"
-#include "executor/spi.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
-#include "sql/maintenance/batch.h"
 #include "sql/maintenance/defragment_row.h"
-#include "store/store.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 
@@ -31,38 +23,22 @@ PG_FUNCTION_INFO_V1(blobext_defragment_state);
 
 #define MEGABYTE (UINT64CONST(1024) * 1024)
 
-/* A batch ends when this much content was written, too. */
-#define BATCH_BYTES (128 * MEGABYTE)
-
 /* Rows that are fetched from the list at once. */
 #define LIST_STEP 64
-
-#define FIRST_RESULT BLOB_DEFRAGMENT_VALUES_WRITTEN
-#define RESULT_COLUMNS (BLOB_DEFRAGMENT_COUNTERS - FIRST_RESULT)
 
 /* The longest pause within one transaction, in milliseconds. */
 #define MAX_PAUSE 1000
 
 /* ---- transactions ---- */
 
-/* The next transaction; ERROR if the names mean something else now. */
+/* No value is kept over a commit. */
 static void
 begin_transaction(BlobDefragment *run)
 {
-	BlobColumn	now;
-
 	run->fresh.datum = NULL;
 	run->fresh.is_known &= run->fresh.has_row;
-	MemoryContextReset(run->row_context);
 	MemoryContextReset(run->batch_context);
-	blob_batch_next();
-	run->batch_done = 0;
-	run->batch_bytes = 0;
-	MemoryContextSwitchTo(run->row_context);
-	blob_column_find(run->column.relid, run->column.name, NAME, &now);
-	blob_column_require_same(&run->column, &now);
-	blob_batch_require_updates(now.relid);
-	MemoryContextReset(run->row_context);
+	blob_exchange_next_batch(&run->exchange);
 }
 
 /* Milliseconds to wait until no more was written than the rate allows. */
@@ -76,7 +52,7 @@ get_pause(const BlobDefragment *run)
 		return 0;
 	INSTR_TIME_SET_CURRENT(passed);
 	INSTR_TIME_SUBTRACT(passed, run->begin);
-	due = (double) run->counters[BLOB_DEFRAGMENT_BYTES_WRITTEN] * 1000 /
+	due = (double) run->exchange.counters[BLOB_DEFRAGMENT_BYTES_WRITTEN] * 1000 /
 		((double) run->rate * MEGABYTE) - INSTR_TIME_GET_MILLISEC(passed);
 	return due > 0 ? (long) Min(due + 1, MAX_PAUSE) : 0;
 }
@@ -98,10 +74,8 @@ end_batch(BlobDefragment *run)
 static bool
 is_batch_full(const BlobDefragment *run)
 {
-	uint64		limit = run->rate == 0 ? BATCH_BYTES :
-		Min(BATCH_BYTES, (uint64) run->rate * MEGABYTE);
-
-	return run->batch_done >= run->batch_rows || run->batch_bytes >= limit;
+	return blob_exchange_batch_is_full(&run->exchange) ||
+		(run->rate != 0 && run->exchange.batch_bytes >= (uint64) run->rate * MEGABYTE);
 }
 
 /* ---- statements ---- */
@@ -119,39 +93,14 @@ make_list_query(const BlobColumn *column)
 					"part, tid", blob_fragmentation_query(column));
 }
 
-/* The statements of a call; all names in them are qualified and quoted. */
 static void
 prepare(BlobDefragment *run)
 {
-	const BlobColumn *column = &run->column;
-	Oid			types[] = {OIDOID, TIDOID, blob_catalog_type()};
 	Oid			rule_types[2];
-	char	   *place = "tableoid OPERATOR(pg_catalog.=) $1 AND ctid OPERATOR(pg_catalog.=) $2";
-	char	   *fetch = psprintf("SELECT %s FROM %s WHERE %s", column->column, column->table,
-								 place);
 
+	blob_exchange_prepare(&run->exchange, "SKIP LOCKED");
 	blob_fragmentation_types(rule_types);
-	run->list = blob_column_prepare(make_list_query(column), 2, rule_types);
-	run->fetch = blob_column_prepare(fetch, 2, types);
-	run->lock_source = blob_column_prepare(psprintf("%s FOR SHARE SKIP LOCKED", fetch), 2, types);
-	run->lock_target =
-		blob_column_prepare(psprintf("%s FOR %s SKIP LOCKED", fetch,
-									 blob_column_row_lock(column)), 2, types);
-	run->update =
-		blob_column_prepare(psprintf("UPDATE %s SET %s = $3 WHERE %s RETURNING tableoid, ctid",
-									 column->table, column->column, place), 3, types);
-}
-
-static void
-release_plans(BlobDefragment *run)
-{
-	SPIPlanPtr	plans[] = {run->list, run->fetch, run->lock_source, run->lock_target, run->update};
-
-	for (int i = 0; i < (int) lengthof(plans); i++)
-	{
-		if (plans[i] != NULL)
-			SPI_freeplan(plans[i]);
-	}
+	run->list = blob_column_prepare(make_list_query(&run->exchange.column), 2, rule_types);
 }
 
 /* ---- all rows ---- */
@@ -171,15 +120,13 @@ fetch_list(BlobDefragment *run, Portal list, BlobDefragmentCandidate *candidates
 		BlobDefragmentCandidate *candidate = &candidates[i];
 		bool		is_null;
 		bool		is_unknown;
-		Datum		tid = SPI_getbinval(tuple, row_type, 2, &is_null);
 
-		candidate->row.table = DatumGetObjectId(SPI_getbinval(tuple, row_type, 1, &is_null));
-		candidate->row.tid = *(ItemPointer) DatumGetPointer(tid);
+		candidate->row = blob_exchange_get_row(tuple, row_type);
 		candidate->value_id = DatumGetInt64(SPI_getbinval(tuple, row_type, 3, &is_null));
 		(void) SPI_getbinval(tuple, row_type, 4, &is_unknown);
 		candidate->is_readable = !is_unknown;
-		if (run->counters[BLOB_DEFRAGMENT_ROWS_TOTAL] == 0)
-			blob_defragment_count(run, BLOB_DEFRAGMENT_ROWS_TOTAL,
+		if (run->exchange.counters[BLOB_DEFRAGMENT_ROWS_TOTAL] == 0)
+			blob_exchange_count(&run->exchange, BLOB_DEFRAGMENT_ROWS_TOTAL,
 				  DatumGetInt64(SPI_getbinval(tuple, row_type, 5, &is_null)));
 	}
 	SPI_freetuptable(SPI_tuptable);
@@ -208,7 +155,7 @@ do_list(BlobDefragment *run)
 		for (int i = 0; i < fetched; i++)
 		{
 			blob_defragment_handle_row(run, &candidates[i]);
-			blob_defragment_count(run, BLOB_DEFRAGMENT_ROWS_DONE, 1);
+			blob_exchange_count(&run->exchange, BLOB_DEFRAGMENT_ROWS_DONE, 1);
 			if (is_batch_full(run))
 				end_batch(run);
 		}
@@ -227,57 +174,32 @@ defragment(BlobDefragment *run)
 	blob_progress_begin(BLOB_PROGRESS_DEFRAGMENT);
 	PG_TRY();
 	{
-		blob_progress_relation(run->column.relid);
-		blob_batch_require_updates(run->column.relid);
+		blob_progress_relation(run->exchange.column.relid);
 		prepare(run);
 		begin_transaction(run);
 		do_list(run);
 	}
 	PG_FINALLY();
 	{
-		release_plans(run);
+		if (run->list != NULL)
+			SPI_freeplan(run->list);
+		blob_exchange_release(&run->exchange);
 		blob_progress_end();
 	}
 	PG_END_TRY();
 }
 
-/* The rule, and how fast to go; ERROR 22004 or 22023. */
+/* The rule, and how fast to go; ERROR 22023. */
 static void
 get_arguments(FunctionCallInfo fcinfo, BlobDefragment *run)
 {
-	for (int i = 0; i < 6; i++)
-	{
-		if (PG_ARGISNULL(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("arguments of %s must not be null", NAME)));
-	}
 	run->rule = blob_fragmentation_get_rule(fcinfo, 2, NAME);
-	run->batch_rows = PG_GETARG_INT32(4);
 	run->rate = PG_GETARG_INT32(5);
-	if (run->batch_rows < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("batch_rows must be at least 1")));
 	if (run->rate < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("rate must be at least 0"),
 				 errdetail("It is in megabytes a second; 0: no limit.")));
-}
-
-static Datum
-make_result(FunctionCallInfo fcinfo, const uint64 *counters)
-{
-	Datum		values[RESULT_COLUMNS];
-	bool		nulls[RESULT_COLUMNS] = {0};
-	TupleDesc	row_type;
-
-	if (get_call_result_type(fcinfo, NULL, &row_type) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "%s does not return a row", NAME);
-	for (int i = 0; i < RESULT_COLUMNS; i++)
-		values[i] = Int64GetDatum((int64) counters[FIRST_RESULT + i]);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row_type), values, nulls));
 }
 
 /*
@@ -288,26 +210,14 @@ Datum
 blobext_defragment(PG_FUNCTION_ARGS)
 {
 	BlobDefragment run = {0};
-	MemoryContext caller_context = CurrentMemoryContext;
 
-	blob_store_require_preload();
-	blob_batch_require_own_transactions(fcinfo, NAME);
+	blob_exchange_begin(&run.exchange, fcinfo, NAME, 6, 4);
 	get_arguments(fcinfo, &run);
-	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect_ext failed");
-	/* The current context outlives transactions. */
-	run.row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext defragment row",
-											ALLOCSET_DEFAULT_SIZES);
-	run.batch_context = AllocSetContextCreate(CurrentMemoryContext, "blobext defragment batch",
+	run.batch_context = AllocSetContextCreate(run.exchange.context, "blobext defragment batch",
 											  ALLOCSET_DEFAULT_SIZES);
-	blob_column_find(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME,
-					 &run.column);
-	blob_column_require_privileges(&run.column);
 	defragment(&run);
-	if (SPI_finish() != SPI_OK_FINISH)
-		elog(ERROR, "SPI_finish failed");
-	MemoryContextSwitchTo(caller_context);
-	return make_result(fcinfo, run.counters);
+	return blob_exchange_end(&run.exchange, fcinfo, BLOB_DEFRAGMENT_VALUES_WRITTEN,
+							 BLOB_DEFRAGMENT_COUNTERS);
 }
 
 /* Rows of view blobext_defragment_progress. */

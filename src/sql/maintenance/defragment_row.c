@@ -11,14 +11,10 @@
 #include "blob/recompress.h"
 #include "blob/seal.h"
 #include "core/attempt.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
 #include "sql/maintenance/batch.h"
 #include "sql/maintenance/defragment_row.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
-
-#define MAX_WARNINGS 20
 
 typedef enum Outcome
 {
@@ -60,7 +56,7 @@ get_method(const Attempt *attempt, const BlobValue *value)
 	if (value->descriptor.is_compressed &&
 		value->descriptor.compression.method != BLOB_METHOD_NONE)
 		return (BlobMethod) value->descriptor.compression.method;
-	return blob_column_storage_of_name(table, attempt->run->column.name).method;
+	return blob_column_storage_of_name(table, attempt->run->exchange.column.name).method;
 }
 
 /* Write a value anew, in memory that lasts for the batch. */
@@ -73,13 +69,13 @@ write_fresh(Attempt *attempt, const BlobValue *value)
 
 	*fresh = (BlobFreshValue) {0};
 	attempt->written_bytes = value->size_bytes;
-	run->batch_bytes += value->size_bytes;
+	run->exchange.batch_bytes += value->size_bytes;
 	old_context = MemoryContextSwitchTo(run->batch_context);
 	fresh->datum = blob_recompress(value, get_method(attempt, value));
 	/* As the assignment will leave it: the rows that have it are found by a hash of the datum. */
 	blob_datum_set_defers_digest(fresh->datum,
-								 blob_column_storage(run->column.relid,
-													 run->column.number).defers_digest);
+								 blob_column_storage(run->exchange.column.relid,
+													 run->exchange.column.number).defers_digest);
 	MemoryContextSwitchTo(old_context);
 	fresh->value_id = attempt->candidate->value_id;
 	fresh->hash = (int64) blob_column_hash_datum(fresh->datum);
@@ -105,23 +101,10 @@ get_fresh(Attempt *attempt, const BlobValue *value)
 	}
 	if (fresh->datum != NULL)
 		return fresh->datum;
-	datum = blob_column_value(run->lock_source, &fresh->row, run->batch_context);
+	datum = blob_column_value(run->exchange.lock_source, &fresh->row, run->batch_context);
 	if (datum == NULL || (int64) blob_column_hash_datum(datum) != fresh->hash)
 		return NULL;
 	return fresh->datum = datum;
-}
-
-/* Remember where the new value is now. */
-static void
-note_row(BlobFreshValue *fresh)
-{
-	HeapTuple	tuple = SPI_tuptable->vals[0];
-	TupleDesc	row_type = SPI_tuptable->tupdesc;
-	bool		is_null;
-
-	fresh->row.table = DatumGetObjectId(SPI_getbinval(tuple, row_type, 1, &is_null));
-	fresh->row.tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tuple, row_type, 2, &is_null));
-	fresh->has_row = true;
 }
 
 /* Lock the row, if it has still this value, and exchange that.  Never waits for the row's lock. */
@@ -130,9 +113,7 @@ exchange(Attempt *attempt, const struct varlena *before, const struct varlena *a
 {
 	BlobDefragment *run = attempt->run;
 	const BlobColumnRow *row = &attempt->candidate->row;
-	Datum		values[] = {ObjectIdGetDatum(row->table), PointerGetDatum(&row->tid),
-	PointerGetDatum(after)};
-	const struct varlena *locked = blob_column_value(run->lock_target, row, run->row_context);
+	const struct varlena *locked = blob_column_value(run->exchange.lock_target, row, run->exchange.row_context);
 	BlobValue	value;
 
 	if (locked == NULL || !blob_column_is_same_datum(locked, before))
@@ -140,11 +121,10 @@ exchange(Attempt *attempt, const struct varlena *before, const struct varlena *a
 	blob_value_unpack(after, &value);
 	if (!value.is_inline)
 		blob_require_valid(&value.descriptor);
-	blob_column_execute(run->update, values, SPI_OK_UPDATE_RETURNING);
-	if (SPI_processed == 0)
+	if (!blob_exchange_update(&run->exchange, row, after, &run->fresh.row))
 		return SKIPPED;
 	attempt->is_first = !run->fresh.has_row;
-	note_row(&run->fresh);
+	run->fresh.has_row = true;
 	return CHANGED;
 }
 
@@ -154,8 +134,8 @@ rewrite(void *argument)
 {
 	Attempt    *attempt = argument;
 	BlobDefragment *run = attempt->run;
-	struct varlena *before = blob_column_value(run->fetch, &attempt->candidate->row,
-											   run->row_context);
+	struct varlena *before = blob_column_value(run->exchange.fetch, &attempt->candidate->row,
+											   run->exchange.row_context);
 	struct varlena *after;
 	BlobValue	value;
 
@@ -174,15 +154,8 @@ rewrite(void *argument)
 static void
 warn(BlobDefragment *run, const BlobColumnRow *row, const char *problem)
 {
-	blob_defragment_count(run, BLOB_DEFRAGMENT_ROWS_FAILED, 1);
-	if (run->warnings++ >= MAX_WARNINGS)
-		return;
-	ereport(WARNING,
-			(errmsg("row (%u,%u) of \"%s\" keeps its value: %s",
-					ItemPointerGetBlockNumber(&row->tid), ItemPointerGetOffsetNumber(&row->tid),
-					get_rel_name(row->table), problem)));
-	if (run->warnings == MAX_WARNINGS)
-		ereport(WARNING, (errmsg("further rows that keep their values are only counted")));
+	blob_exchange_count(&run->exchange, BLOB_DEFRAGMENT_ROWS_FAILED, 1);
+	blob_exchange_warn(&run->exchange, row, problem);
 }
 
 /* The error of an attempt, of which nothing is left. */
@@ -190,7 +163,7 @@ static void
 handle_error(Attempt *attempt, const ErrorData *error)
 {
 	if (blob_batch_is_of_concurrency(error->sqlerrcode))
-		blob_defragment_count(attempt->run, BLOB_DEFRAGMENT_ROWS_SKIPPED, 1);
+		blob_exchange_count(&attempt->run->exchange, BLOB_DEFRAGMENT_ROWS_SKIPPED, 1);
 	else
 		warn(attempt->run, &attempt->candidate->row, error->message);
 }
@@ -207,9 +180,9 @@ blob_defragment_handle_row(BlobDefragment *run, const BlobDefragmentCandidate *c
 		warn(run, &candidate->row, "the directory of its frames cannot be read");
 		return;
 	}
-	MemoryContextSwitchTo(run->row_context);
+	MemoryContextSwitchTo(run->exchange.row_context);
 	error = blob_attempt(rewrite, &attempt);
-	run->batch_done++;
+	run->exchange.batch_done++;
 	if (error != NULL && blob_batch_is_to_be_thrown(error->sqlerrcode))
 		ReThrowError(error);
 	if (error != NULL)
@@ -219,13 +192,13 @@ blob_defragment_handle_row(BlobDefragment *run, const BlobDefragmentCandidate *c
 		handle_error(&attempt, error);
 	}
 	else if (attempt.outcome == SKIPPED)
-		blob_defragment_count(run, BLOB_DEFRAGMENT_ROWS_SKIPPED, 1);
+		blob_exchange_count(&run->exchange, BLOB_DEFRAGMENT_ROWS_SKIPPED, 1);
 	else
 	{
-		blob_defragment_count(run, BLOB_DEFRAGMENT_ROWS_CHANGED, 1);
+		blob_exchange_count(&run->exchange, BLOB_DEFRAGMENT_ROWS_CHANGED, 1);
 		if (attempt.is_first)
-			blob_defragment_count(run, BLOB_DEFRAGMENT_VALUES_WRITTEN, 1);
+			blob_exchange_count(&run->exchange, BLOB_DEFRAGMENT_VALUES_WRITTEN, 1);
 	}
-	blob_defragment_count(run, BLOB_DEFRAGMENT_BYTES_WRITTEN, attempt.written_bytes);
-	MemoryContextReset(run->row_context);
+	blob_exchange_count(&run->exchange, BLOB_DEFRAGMENT_BYTES_WRITTEN, attempt.written_bytes);
+	MemoryContextReset(run->exchange.row_context);
 }

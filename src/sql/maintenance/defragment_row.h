@@ -8,10 +8,9 @@
 
 #include "postgres.h"
 
-#include "executor/spi.h"
 #include "portability/instr_time.h"
+#include "sql/maintenance/exchange.h"
 #include "sql/maintenance/fragmentation.h"
-#include "sql/maintenance/progress.h"
 
 /* Columns of view blobext_defragment_progress; the last ones are the result. */
 enum
@@ -47,31 +46,14 @@ typedef struct BlobFreshValue
 
 typedef struct BlobDefragment
 {
-	BlobColumn	column;
+	BlobExchange exchange;
 	BlobFragmentationRule rule;
-	int			batch_rows;
 	int			rate;			/* megabytes a second; 0: no limit */
-	MemoryContext row_context;	/* reset for each row, and in each transaction */
 	MemoryContext batch_context;	/* reset in each transaction */
 	SPIPlanPtr	list;
-	SPIPlanPtr	fetch;
-	SPIPlanPtr	lock_source;
-	SPIPlanPtr	lock_target;
-	SPIPlanPtr	update;
 	BlobFreshValue fresh;
-	int			batch_done;		/* rows of this transaction */
-	uint64		batch_bytes;	/* content that it has written */
 	instr_time	begin;			/* when the first batch began */
-	int			warnings;
-	uint64		counters[BLOB_DEFRAGMENT_COUNTERS];
 } BlobDefragment;
-
-static inline void
-blob_defragment_count(BlobDefragment *run, int counter, uint64 value)
-{
-	run->counters[counter] += value;
-	blob_progress_set(counter, run->counters[counter]);
-}
 
 /* Give a row of the list a new value, or not, and count it. */
 extern void blob_defragment_handle_row(BlobDefragment *run,
