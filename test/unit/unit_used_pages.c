@@ -78,6 +78,13 @@ visit_node(Walk *walk, const BlobNodeEntry *entry, int level)
 	pfree(page);
 }
 
+/* A function of the extension: in this library the readers are those of unit_compare.c. */
+static void *
+extension_function(const char *name)
+{
+	return load_external_function("$libdir/blobext", name, true, NULL);
+}
+
 /*
  * unit_used_pages(b blobstate, nodes bool): the pages that have nodes of a tree; or those that have
  * other bytes of the value, of which some can be named twice.
@@ -89,6 +96,10 @@ unit_used_pages(PG_FUNCTION_ARGS)
 	BlobValue	value;
 	BlobReader	reader;
 	BlobNodeEntry root;
+	void		(*begin) (BlobReader *, const BlobValue *, int) =
+		extension_function("blob_reader_begin");
+	BlobMappingSource (*source) (BlobReader *) = extension_function("blob_reader_source");
+	void		(*end) (BlobReader *) = extension_function("blob_reader_end");
 
 	blob_value_unpack(PG_DETOAST_DATUM_PACKED(PG_GETARG_DATUM(0)), &value);
 	walk.pages = palloc(walk.room * sizeof(Datum));
@@ -99,12 +110,12 @@ unit_used_pages(PG_FUNCTION_ARGS)
 	}
 	else if (!value.is_inline && value.descriptor.is_tree)
 	{
-		blob_reader_begin(&reader, &value, 0);
+		begin(&reader, &value, 0);
 		walk.descriptor = &value.descriptor;
-		walk.source = blob_reader_source(&reader);
+		walk.source = source(&reader);
 		root = blob_frames_root(walk.descriptor);
 		visit_node(&walk, &root, walk.descriptor->compression.level);
-		blob_reader_end(&reader);
+		end(&reader);
 	}
 	PG_RETURN_ARRAYTYPE_P(construct_array(walk.pages, walk.count, INT8OID, sizeof(int64),
 										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
