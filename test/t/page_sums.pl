@@ -105,6 +105,14 @@ foreach my $change (1 .. 8)
 		FROM (SELECT id AS i, (($share + i.id * 0.37)::numeric % 1 * (length(c) - $size))::int AS at, noise($size + i.id % 99) AS x
 			FROM t JOIN edited AS i USING (id) WHERE $change < 6 OR i.id % 2 = 0) AS s WHERE id = i));
 }
+# One with many pieces.
+sql(q(DO $$ DECLARE v bytea := noise(5400000); w blobstate := v;
+	BEGIN FOR i IN 1 .. 110 LOOP
+		v := overlay(v PLACING '\xabcdef' FROM i * 40000 + 1);
+		w := blob_write(w, i * 40000, '\xabcdef');
+	END LOOP;
+	INSERT INTO t (c, b) VALUES (v, w);
+	END $$));
 is(sql('SELECT count(*) FROM t WHERE b::bytea <> c'), '0', 'all values are right before');
 cmp_ok(sql('SELECT count(*) FROM t WHERE cardinality(used_pages(b, true)) > 0'), '>', 30, 'there are many trees of pieces');
 cmp_ok(sql('SELECT count(*) FROM t WHERE cardinality(used_pages(b, true)) > 2'), '>', 0, 'there are trees of several nodes');
@@ -266,7 +274,8 @@ for (my $round = 1; $map_count < $flips / 10; $round++)
 	my %is_damaged = map { $_ => 1 } keys %bits;
 	reads_are_right($name, %is_damaged);
 	my $problems = check_names($name, %is_damaged);
-	is(join("\n", grep { !/^the extent map has a wrong checksum of page \d+, or of a page behind it; the content is right$/
+	# Nothing else says what an open value should be.
+	is(join("\n", grep { !/, whose digest is open, does not have its checksum$/ && !/^the extent map has a wrong checksum of page \d+, or of a page behind it; the content is right$/
 			&& !/^page \d+, or its checksum in the extent map, is damaged; the content is right$/ } values %$problems),
 		'', "$name: the check says that the map is damaged, and no page");
 	is(join(' ', grep { $problems->{$_} =~ /, or its checksum/ && !$is_compressed{$_} } sort keys %$problems), '',
