@@ -8,8 +8,8 @@
 # alone.  All that goes on beside sessions that append, delete and collect, and over crashes; then
 # every flipped bit in a page of a value is found, and nothing else is reported.
 #
-# Seen to fail: without the comparison with the digest; without keep_known() of map_sums.c; without the flag in shared memory; without the
-# flush of META; with zero in place of the sums that are not known; without the look at the high-water
+# Seen to fail: without the comparison with the digest; without keep_known() of map_sums.c; without the
+# flag in shared memory; without the flush of META; with zero in place of the sums that are not known; without the look at the high-water
 # mark in the last step (a false alarm, in the last part); with zeros beside frames left out.  With
 # replay of SUMS that leaves the flag out, and no limit in neighbours.c, a scan did not end.
 use strict;
