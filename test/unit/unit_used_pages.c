@@ -16,7 +16,7 @@ typedef struct Walk
 {
 	const BlobDescriptor *descriptor;
 	BlobMappingSource source;
-	bool		wants_nodes;	/* only nodes of a tree, else only what is none */
+	bool		wants_nodes;	/* only nodes of a tree; else all but these */
 	Datum	   *pages;
 	int			count;
 	int			room;

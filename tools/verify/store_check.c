@@ -19,8 +19,8 @@
 /*
  * Problems of a page that are damage only if a value has it.  A claim that was cancelled before its
  * checksums were set leaves a page with none, or with the one of an earlier extent; a crash, one
- * whose checksum came to the disk and whose content did not.  The map does not say which pages below
- * a mark values have ("What the map does not tell" in the README of src/store).
+ * whose checksum came to the disk and whose content did not.  The map does not say which pages
+ * below a mark values have ("What the map does not tell" in the README of src/store).
  */
 static const char wrong_sum[] = "it does not have its checksum";
 static const char no_sum[] = "the extent map has no checksum of it";
