@@ -60,7 +60,8 @@ typedef struct BlobReader
  * used.  Costs next to nothing, and cannot fail.  Memory that is needed later is allocated in the
  * context that is current now.
  */
-extern void blob_reader_begin(BlobReader *reader, const BlobValue *value, int flags);
+extern PGDLLEXPORT void blob_reader_begin(BlobReader *reader, const BlobValue *value,
+										  int flags);
 
 /* Go to a content offset; at most the value's size. */
 extern void blob_reader_seek(BlobReader *reader, uint64 offset_bytes);
@@ -95,7 +96,7 @@ extern void blob_reader_read_stored(BlobReader *reader, uint64 stored_offset,
 									uint64 length_bytes, char *target);
 
 /* Where the mapping gets stored bytes for a reader, as long as that is used. */
-extern BlobMappingSource blob_reader_source(BlobReader *reader);
+extern PGDLLEXPORT BlobMappingSource blob_reader_source(BlobReader *reader);
 
 /*
  * ERROR, as reading the whole content would report, unless the form can be read, the extents belong
@@ -114,6 +115,6 @@ extern bool blob_reader_has_damage(const BlobReader *reader, BlobPageNo *page);
 extern bool blob_reader_sum_fits(BlobReader *reader, BlobPageNo page);
 
 /* Free the memory that the reader has allocated, if any. */
-extern void blob_reader_end(BlobReader *reader);
+extern PGDLLEXPORT void blob_reader_end(BlobReader *reader);
 
 #endif							/* BLOB_READER_H */

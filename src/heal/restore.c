@@ -21,7 +21,7 @@
 #include "store/unlogged.h"
 #include "wal/insert.h"
 
-/* A batch is made durable when it has this many extents, or bytes. */
+/* A batch is made durable when it has this many extents, ranges of pages, or bytes. */
 #define BATCH_EXTENTS 1024
 #define BATCH_BYTES (UINT64CONST(256) * 1024 * 1024)
 
@@ -95,7 +95,10 @@ write_locked(BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPageNo 
 	return is_same;
 }
 
-/* Remember pages for the sync. */
+/*
+ * Remember pages for the sync, and for the list of damaged ones.  A range goes on with the pages
+ * behind it only: pages in between were not written.
+ */
 static void
 note_written(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint64 end)
 {
@@ -103,10 +106,9 @@ note_written(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint64 end)
 		NULL;
 
 	heal->batch_bytes += end - start;
-	if (last != NULL && last->extent.generation == extent->generation)
+	if (last != NULL && last->extent.generation == extent->generation && start == last->end)
 	{
-		last->start = Min(last->start, start);
-		last->end = Max(last->end, end);
+		last->end = end;
 		return;
 	}
 	if (heal->written_count == heal->written_capacity)

@@ -2,8 +2,9 @@
 # another byte.
 #
 # Values of many lengths are stored in all ways, so that their extents have one page and many, tails,
-# pages that a stream has cut off, and places in several blocks of the map.  One bit of a page of each
-# value flips, while the server is down, or while it runs and has not read the page since its start.
+# pages that a stream has cut off, and places in several blocks of the map; and changed in the middle, so
+# that they are trees of pieces, plain and compressed, with digests and without.  One bit of a page of each
+# value flips (of a tree of one that it uses, often of a node), while the server is down, or while it runs and has not read the page since its start.
 # Then all of it, ranges of it, scans, comparisons, copies and other values that share its extents must
 # say XX001 and name the file and the page, or, if they do not come to the page, be right; and
 # blobext_check() names row and column of each of them, and of no other.  Then bits of checksums flip,
@@ -36,13 +37,15 @@ expect_damage();
 # Sums of the map are flipped below, not the server's own of its blocks (18 has them by default).
 my @init = `initdb --help` =~ /--no-data-checksums/ ? ('--no-data-checksums') : ();
 my $node = blob_cluster('main', init => \@init,
-	conf => "autovacuum = off\nblobext.cache_size = 16MB\nblobext.autogc = off\n");
+	conf => "autovacuum = off\nblobext.cache_size = 16MB\nblobext.autogc = off\nblobext.rewrite_limit = 32kB\n");
 sub sql { return $node->safe_psql('postgres', join(';', @_)); }
 
 sql(q(CREATE TABLE t (id serial, c bytea, b blobstate);
 	ALTER TABLE t ALTER c SET STORAGE EXTERNAL),
 	q(CREATE FUNCTION noise(n integer) RETURNS bytea LANGUAGE sql AS
 		$$ SELECT substr(string_agg(sha256(random()::text::bytea), ''), 1, n) FROM generate_series(0, n / 32) $$),
+	q(CREATE FUNCTION used_pages(blobstate, nodes boolean) RETURNS bigint[] LANGUAGE c STRICT AS ')
+		. ($ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run tap') . q(/blobext_unit', 'unit_used_pages'),
 	# What a read says: 'true' if it is right, 'false' if it is not, or its error.
 	q(CREATE FUNCTION says(query text) RETURNS text LANGUAGE plpgsql AS $$
 		DECLARE result boolean; detail text;
@@ -88,7 +91,32 @@ my $copied = "$PostgreSQL::Test::Utils::tmp_check/copied";
 sql("COPY (SELECT c, c FROM t WHERE length(c) BETWEEN 3000 AND 70000 ORDER BY id DESC LIMIT 30) TO '$copied' (FORMAT binary)",
 	"COPY t (c, b) FROM '$copied' (FORMAT binary)");
 $node->safe_psql('postgres', "CALL blobext_dedup('t', 'b')");
+# Trees, changed again and again, with frames and with digests that are open.
+sql('INSERT INTO t (c, b) SELECT c, c FROM (SELECT noise(40000 + i * 17000) AS c FROM generate_series(1, 24) AS i) AS s',
+	q(INSERT INTO t (c, b) SELECT c, blob_recompress(c::blobstate, CASE WHEN i % 2 = 0 THEN 'lz4' ELSE 'zstd' END) FROM (
+		SELECT i, convert_to((SELECT string_agg(md5((j * i)::text) || repeat('x', 20), '') FROM generate_series(1, i * 1000) AS j),
+			'UTF8') AS c FROM generate_series(2, 9) AS i) AS s),
+	q(CREATE TABLE edited AS SELECT id FROM t ORDER BY id DESC LIMIT 32));
+foreach my $change (1 .. 8)
+{
+	sql(q(SELECT blobext_set_digest('t', 'b', 'deferred'))) if $change == 6;
+	my ($share, $size) = (rand(), 1 + int(rand(9000)));
+	sql(qq(UPDATE t SET b = blob_insert(blob_delete(b, at, $size), at, x), c = substr(c, 1, at) || x || substr(c, at + 1 + $size)
+		FROM (SELECT id AS i, (($share + i.id * 0.37)::numeric % 1 * (length(c) - $size))::int AS at, noise($size + i.id % 99) AS x
+			FROM t JOIN edited AS i USING (id) WHERE $change < 6 OR i.id % 2 = 0) AS s WHERE id = i));
+}
+# One with many pieces.
+sql(q(DO $$ DECLARE v bytea := noise(5400000); w blobstate := v;
+	BEGIN FOR i IN 1 .. 110 LOOP
+		v := overlay(v PLACING '\xabcdef' FROM i * 40000 + 1);
+		w := blob_write(w, i * 40000, '\xabcdef');
+	END LOOP;
+	INSERT INTO t (c, b) VALUES (v, w);
+	END $$));
 is(sql('SELECT count(*) FROM t WHERE b::bytea <> c'), '0', 'all values are right before');
+cmp_ok(sql('SELECT count(*) FROM t WHERE cardinality(used_pages(b, true)) > 0'), '>', 30, 'there are many trees of pieces');
+cmp_ok(sql('SELECT count(*) FROM t WHERE cardinality(used_pages(b, true)) > 2'), '>', 0, 'there are trees of several nodes');
+cmp_ok(sql('SELECT count(*) FROM t WHERE blob_digest_is_open(b)'), '>', 10, 'there are open digests');
 cmp_ok(sql('SELECT count(*) FROM t WHERE b::bytea = c'), '>', 150, 'there are many values');
 check_is_clean($node, 'the check finds nothing before');
 
@@ -115,7 +143,16 @@ sub flip_page
 }
 
 my $extents = extents_of_values();
-my %pages = map { my $own = $extents->{$_}; $_ => [ map { $_->[0] .. $_->[0] + $_->[2] - 1 } @$own ] } keys %$extents;
+# Of each value the pages that have bytes of it; of a tree those that have nodes.
+sub pages_of_values
+{
+	my ($are_nodes) = @_;
+	return map { my ($id, $pages) = split /\|/; $id => [ split /,/, $pages ] } split /\n/, sql(qq(SELECT id, string_agg(page::text, ',')
+		FROM (SELECT DISTINCT id, unnest(used_pages(b, $are_nodes)) AS page FROM t) AS p GROUP BY id));
+}
+my %nodes = pages_of_values('true');
+my %pages = pages_of_values('false');
+push @{ $pages{$_} }, @{ $nodes{$_} } foreach keys %nodes;
 
 # Choose a page of each value that shares none with another one that was chosen.
 sub choose_pages
@@ -125,7 +162,8 @@ sub choose_pages
 	foreach my $id (sort { $order{$a} <=> $order{$b} } keys %order)
 	{
 		my @own = @{ $pages{$id} };
-		$chosen{ $own[ rand @own ] } = $id if !grep { exists $chosen{$_} } @own;
+		my @from = @{ $nodes{$id} && rand() < 0.4 ? $nodes{$id} : \@own };
+		$chosen{ $from[ rand @from ] } = $id if !grep { exists $chosen{$_} } @own;
 	}
 	return keys %chosen;
 }
@@ -236,7 +274,8 @@ for (my $round = 1; $map_count < $flips / 10; $round++)
 	my %is_damaged = map { $_ => 1 } keys %bits;
 	reads_are_right($name, %is_damaged);
 	my $problems = check_names($name, %is_damaged);
-	is(join("\n", grep { !/^the extent map has a wrong checksum of page \d+, or of a page behind it; the content is right$/
+	# Nothing else says what an open value should be.
+	is(join("\n", grep { !/, whose digest is open, does not have its checksum$/ && !/^the extent map has a wrong checksum of page \d+, or of a page behind it; the content is right$/
 			&& !/^page \d+, or its checksum in the extent map, is damaged; the content is right$/ } values %$problems),
 		'', "$name: the check says that the map is damaged, and no page");
 	is(join(' ', grep { $problems->{$_} =~ /, or its checksum/ && !$is_compressed{$_} } sort keys %$problems), '',

@@ -12,7 +12,8 @@
 # visit of keys in check_index.c, a page that only a key has stays damaged; without the limits of
 # values per page (VALUES_PER_PAGE, is_known(), find_open_page()), all copies of a value are read;
 # without take_share() a role that has filled the list keeps others out; without blob_begin_pace() the
-# worker is never seen in its walk; without mend_flag() an extent that lost its mark stays refused.
+# worker is never seen in its walk; without mend_flag() an extent that lost its mark stays refused; where
+# note_written() joins all ranges of an extent, a page between two that were written counts as repaired.
 use strict;
 use warnings;
 
@@ -274,6 +275,23 @@ is(listed($primary, page_of(6, 9), 'state, found_by, relation, column_name'), 'f
 	'the check has noted the page, and which table has it');
 is(sql("SELECT * FROM blobext_check(repair => '" . (server($standby) =~ s/'/''/gr) . " dbname=postgres')"), '', 'the page is repaired by hand');
 is(listed($primary, page_of(6, 9), 'state'), 'repaired', 'the list knows of the repair by hand');
+
+# A page between two that are repaired: the value that is repaired does not have it, another one does.
+sql(q(CREATE TABLE former AS SELECT b FROM t WHERE id = 3),
+	q(CREATE TABLE changed AS SELECT blob_write(b, 100 * 4096, noise(40960)) AS b FROM former));
+@pages = map { page_of(3, $_) } 99, 105, 110;
+is($pages[2] - $pages[0], '11', 'the three pages are in one extent');
+flip($primary, $_) foreach @pages;
+fails_with($primary, "SELECT blob_read(b, $$_[1] * 4096, 10) FROM $$_[0]", 'XX001', qr/checksum/, "page $$_[1] of the value is damaged")
+	foreach [ 'changed', 99 ], [ 'former', 105 ], [ 'changed', 110 ];
+is(sql(q(SELECT blob_read(b, 105 * 4096, 10) IS NOT NULL FROM changed)), 't', 'the changed value does not have the page in the middle');
+sub repair_table { return sql("SELECT * FROM blobext_check('$_[0]', repair => '" . (server($standby) =~ s/'/''/gr) . " dbname=postgres')"); }
+is(repair_table('changed'), '', 'the changed value is repaired');
+is(join(' ', map { listed($primary, $_, 'state') } @pages), 'repaired found repaired', 'only pages that were written count as repaired');
+fails_with($primary, 'SELECT md5(b::bytea) FROM former', 'XX001', qr/checksum/, 'the page between those that were repaired is refused');
+is(repair_table('former'), '', 'the value that has the page in the middle is repaired');
+is(join(' ', map { listed($primary, $_, 'state') } @pages), 'repaired repaired repaired', 'the page in the middle counts as repaired in its turn');
+sql(q(DROP TABLE former, changed));
 
 # An extent that is freed leaves the list.
 $page = page_of(7, 2);

@@ -1,11 +1,14 @@
 # blobext_verify: compares the content of a data directory with its checksums while no server runs.
 #
 # One bit flips in a page of values of each kind: each page must be named by file and byte, no other
-# one, and the exit status must say that there is damage.  A directory that cannot be verified (of a
-# server that runs or crashed, with a lost map) must not look like a sound copy.
+# one, and the exit status must say so.  Pages that no value has can look the same: of a transaction that
+# a crash ended, of a claim that was cancelled.  A missing file, a damaged entry of the map cannot: they have
+# a status of their own.  A directory that cannot be verified (of a server that runs or crashed, with a
+# lost map) must not look like a sound copy.
 #
 # Seen to fail without the comparison of sums (store_check.c), without the look at the state of the
-# control file, without the look at directories without a map, and without the note of lacking content.
+# control file, without the look at directories without a map, and without the note of lacking content; with
+# pages in doubt counted as damaged ones; without the look at damaged entries (check_block()).
 use strict;
 use warnings;
 
@@ -100,18 +103,19 @@ my $segment = segment_file($node);
 ($segment) = grep { /\Q$store\E/ } glob("$directory/pg_blobext/*/00000000");
 flip($segment, $_ + 77) foreach keys %expected;
 my ($status, $found, $err) = verify($directory);
-is($status, 1, 'the exit status says that pages are damaged');
+is($status, 3, 'the exit status says that pages do not have their checksums');
+like($found, qr/^damaged pages: 0, in extents: 0\npages in doubt: @{[ scalar keys %expected ]}, in extents: [1-9]/m, 'pages without their checksums are counted');
 my %named;
-foreach my $line (grep { /^damaged: file/ } split /\n/, $found)
+foreach my $line (grep { /: file/ } split /\n/, $found)
 {
-	my ($file, $byte, $count) = $line =~ /^damaged: file "(.*)", byte (\d+): (\d+) of \d+ pages .*: it does not have its checksum$/
+	my ($file, $byte, $count) = $line =~ /^in doubt: file "(.*)", byte (\d+): (\d+) of \d+ pages .*: it does not have its checksum$/
 	  or fail("a line of damage has the expected form: $line");
 	is($file, "pg_blobext/$store/00000000", 'a line names the file of the damaged page');
 	$named{ $byte + $_ * $page_bytes } = 1 foreach 0 .. $count - 1;
 }
 is(join(' ', sort { $a <=> $b } keys %named), join(' ', sort { $a <=> $b } keys %expected),
 	'each page in which a bit flipped is named, and no other one');
-like($err, qr/may be one that no row has.*blobext_check\(\)/s, 'the message says how to find the values');
+like($err, qr/are damaged, or that no value has.*blobext_check\(\)/s, 'the message says how to find the values');
 flip($segment, $_ + 77) foreach keys %expected;
 is_sound($directory, 'when all bits are back');
 
@@ -121,6 +125,7 @@ rename $segment, "$segment.away" or die $!;
 ($status, $found) = verify($directory);
 is($status, 1, 'a segment file that is missing is damage');
 like($found, qr/: the file is missing$/m, 'the output says that the file is missing');
+unlike($found, qr/^in doubt/m, 'a page whose file is missing is not in doubt');
 rename "$segment.away", $segment or die $!;
 my $bytes = -s $segment;
 system_or_bail('cp', $segment, "$segment.whole");
@@ -129,6 +134,15 @@ truncate($segment, 5 * $page_bytes) or die $!;
 is($status, 1, 'a segment file that is too short is damage');
 like($found, qr/: the file is too short$/m, 'the output says that the file is too short');
 rename "$segment.whole", $segment or die $!;
+# Damage beside pages in doubt.
+rename $segment, "$segment.away" or die $!;
+my ($other_segment) = grep { !/\Q$store\E/ } glob("$directory/pg_blobext/*.*/00000000");
+flip($other_segment, 77);
+($status, $found, $err) = verify($directory);
+is($status, 1, 'where there is damage and doubt the exit status says that there is damage');
+like($err, qr/damage was found.*are damaged, or that no value has/s, 'the messages tell of both damage and doubt');
+flip($other_segment, 77);
+rename "$segment.away", $segment or die $!;
 
 # ---- the map ----
 
@@ -203,13 +217,85 @@ $node->start;
 $node->stop;
 flip($segment, $first * $page_bytes);
 ($status, $found) = verify($directory);
-is($status, 1, 'damage in content that no row has is reported offline');
-like($found, qr/byte @{[ $first * $page_bytes ]}: 1 of \d+ pages/, 'the place of damage that no row has is named');
+is($status, 3, 'content that no row has, and that a crash has damaged, is in doubt');
+like($found, qr/^in doubt: file .*byte @{[ $first * $page_bytes ]}: 1 of \d+ pages/m, 'the place of damage that no row has is named');
 $node->start;
 check_is_clean($node, 'the check tells that no row has the damaged extent');
 is(sql('SELECT freed_blobs > 0 FROM blobext_gc()'), 't', 'the collector frees what no row has');
 $node->stop;
 is_sound($directory, 'when the collector has freed what no row has');
+
+# ---- claims that were cancelled ----
+
+# Appends that are cancelled after they have claimed pages of the last extent, before these have checksums:
+# where no extent was before, and where the entries have checksums of an earlier one.
+my @init = `initdb --help` =~ /--no-data-checksums/ ? ('--no-data-checksums') : ();
+my $claims = blob_cluster('claims', start => 0, init => \@init,
+	conf => "blobext.tail_extents = off\nautovacuum = off\nblobext.autogc = off\nblobext.cache_size = 0\nwal_level = replica\n");
+start_with_stops($claims);
+sub claims { return $claims->safe_psql('postgres', join(';', @_)); }
+claims('CREATE EXTENSION blobext', 'CREATE TABLE t (id int, b blobstate)', 'CREATE TABLE gone (b blobstate)');
+my $claims_map = $claims->data_dir . '/' . claims("SELECT pg_relation_filepath('blobext_map')");
+
+# Store a value of 9 pages, and cancel an append to it.  Returns the first page of its last extent, and how many of
+# the pages the value has.
+sub cancel_append
+{
+	my ($id) = @_;
+	claims("INSERT INTO t SELECT $id, convert_to(repeat('x', 9 * 4096), 'UTF8')");
+	my ($held, $pid) = hold_at($claims, 'write', 'after',
+		"SET blobext.io_method = sync; UPDATE t SET b = b || convert_to(repeat('y', 3 * 4096), 'UTF8') WHERE id = $id");
+	kill('INT', $pid);
+	kill('CONT', $pid);
+	$held->{run}->finish;
+	return split /\|/, claims("SELECT first_page, bytes / 4096 FROM t, blob_extents(b) WHERE id = $id AND bytes > 0 ORDER BY extent_no DESC LIMIT 1");
+}
+
+sub claimed_are_in_doubt
+{
+	my ($first_page, $used, $how, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(claims(q(SELECT count(*) FROM t WHERE b::bytea <> convert_to(repeat('x', 9 * 4096), 'UTF8'))), '0', "$name: the values are right");
+	check_is_clean($claims, "$name: the check finds nothing");
+	$claims->stop;
+	my ($code, $lines) = verify('-D', $claims->data_dir);
+	is($code, 3, "$name: the exit status says that pages are in doubt");
+	my %reasons;
+	foreach my $line (grep { /^(in doubt|damaged): / } split /\n/, $lines)
+	{
+		my ($byte, $count, $reason) = $line =~ /^in doubt: file ".*", byte (\d+): (\d+) of .* extent at page $first_page \(.*\): (.*)$/
+		  or fail("$name: an unexpected line: $line");
+		$reasons{ $byte / 4096 - $first_page + $_ } = $reason foreach 0 .. $count - 1;
+	}
+	is(join(' ', sort { $a <=> $b } keys %reasons), join(' ', $used .. $used + 2), "$name: just the pages that were claimed are in doubt");
+	ok(scalar(grep { $_ eq $how } values %reasons), "$name: a reason is that $how");
+	return;
+}
+my @last = cancel_append(1);
+claimed_are_in_doubt(@last, 'the extent map has no checksum of it', 'a claim where no extent was');
+start_with_stops($claims);
+# Values that leave checksums in all entries, and one in their place.
+claims(q(DELETE FROM t), q(INSERT INTO gone SELECT convert_to(repeat('g', 4000000), 'UTF8')), 'DELETE FROM gone');
+$claims->safe_psql('postgres', $_) foreach 'VACUUM t', 'VACUUM gone';
+like(claims('SELECT freed_blobs, skipped_reason FROM blobext_gc()'), qr/^[1-9]\d*\|$/, 'the values that leave their checksums behind are freed');
+claims('CHECKPOINT');
+@last = cancel_append(2);
+claimed_are_in_doubt(@last, 'it does not have its checksum', 'a claim where another extent was');
+
+# ---- entries of the map ----
+
+# A bit of the state of an entry, or one that no checksum has: damage, whether or not a value has the pages.
+foreach my $case ([ $last[0] + 1, 2, 'is none that a server writes' ], [ $last[0] + 1, 63, 'has bits besides its checksums' ],
+	[ $last[0], 1, 'is none that a server writes' ])
+{
+	my ($page, $bit, $says) = @$case;
+	flip_bit($claims_map, map_bit($page, $bit));
+	my ($code, $lines) = verify('-D', $claims->data_dir);
+	is($code, 1, "bit $bit of an entry of the map: the exit status says that there is damage");
+	like($lines, qr/^damaged: extent map "base.*", block \d+: the entry of page $page $says$/m, "bit $bit of an entry of the map: the line names the entry");
+	flip_bit($claims_map, map_bit($page, $bit));
+}
+is((verify('-D', $claims->data_dir))[0], 3, 'when the bits of the map are back there is doubt only');
 
 # ---- content that this copy never had ----
 

@@ -24,10 +24,11 @@
 #include "storage/checksum.h"	/* PostgreSQL 19 has the version of checksums there */
 #include "verify.h"
 
-/* Exit status: no damage, damage, no answer. */
+/* Exit status: no damage, damage, no answer, pages that are damaged or that no value has. */
 #define STATUS_SOUND 0
 #define STATUS_DAMAGED 1
 #define STATUS_FAILED 2
+#define STATUS_DOUBTFUL 3
 
 /* A map, and so a store, of this directory. */
 typedef struct FoundMap
@@ -66,7 +67,8 @@ usage(void)
 		   "  -?, --help             show this help, then exit\n\n"
 		   "The server must have been shut down cleanly. A restored backup is started first, so\n"
 		   "that it recovers, and then shut down. Nothing is written.\n\n"
-		   "Exit status: 0 if no page is damaged, 1 if some are, 2 if that could not be said.\n");
+		   "Exit status: 0 if nothing is damaged, 1 if something is, 2 if that could not be said,\n"
+		   "3 if pages do not have their checksums: they are damaged, or no value has them.\n");
 }
 
 /* ---- the cluster ---- */
@@ -242,11 +244,9 @@ visit_store(const char *path, const char *name)
 
 /* ---- the result ---- */
 
-static bool
-report(const VerifyTotals *totals)
+static void
+print_totals(const VerifyTotals *totals)
 {
-	bool		is_damaged = totals->damaged_pages > 0 || totals->damaged_blocks > 0;
-
 	printf("stores: " UINT64_FORMAT "\n", totals->stores);
 	printf("pages compared with their checksums: " UINT64_FORMAT "\n", totals->verified_pages);
 	printf("pages without checksums: " UINT64_FORMAT "\n", totals->plain_pages);
@@ -254,21 +254,36 @@ report(const VerifyTotals *totals)
 		printf("pages of content that is missing here: " UINT64_FORMAT "\n",
 			   totals->lacking_pages);
 	if (totals->unknown_pages > 0)
-		printf("pages whose checksums are in damaged blocks: " UINT64_FORMAT "\n",
-			   totals->unknown_pages);
+		printf("pages whose checksums are damaged: " UINT64_FORMAT "\n", totals->unknown_pages);
 	printf("damaged pages: " UINT64_FORMAT ", in extents: " UINT64_FORMAT "\n",
 		   totals->damaged_pages, totals->damaged_extents);
+	printf("pages in doubt: " UINT64_FORMAT ", in extents: " UINT64_FORMAT "\n",
+		   totals->doubtful_pages, totals->doubtful_extents);
 	printf("damaged blocks of extent maps: " UINT64_FORMAT "\n", totals->damaged_blocks);
 	fflush(stdout);
+}
+
+/* Print the result; returns the exit status. */
+static int
+report(const VerifyTotals *totals)
+{
+	bool		is_damaged = totals->damaged_pages > 0 || totals->damaged_blocks > 0;
+
+	print_totals(totals);
 	if (is_damaged)
-	{
 		pg_log_error("damage was found");
-		pg_log_error_detail("An extent may be one that no row has: content of a transaction that "
-							"had not ended at a crash, or when the backup was made.");
+	if (totals->doubtful_pages > 0)
+	{
+		pg_log_error("pages were found that are damaged, or that no value has");
+		pg_log_error_detail("A change that was cancelled, or that had not ended at a crash or when "
+							"the backup was made, can leave such pages. The extent map does not "
+							"tell them from damage.");
+	}
+	if (is_damaged || totals->doubtful_pages > 0)
 		pg_log_error_hint("Start a server with this directory. SELECT * FROM blobext_check() in "
 						  "each database lists the values that are damaged.");
-	}
-	return is_damaged;
+	return is_damaged ? STATUS_DAMAGED :
+		totals->doubtful_pages > 0 ? STATUS_DOUBTFUL : STATUS_SOUND;
 }
 
 static void
@@ -322,7 +337,7 @@ main(int argc, char **argv)
 	const char *directory = getenv("PGDATA");
 	bool		shows_progress = false;
 	VerifyTotals totals = {0};
-	bool		is_damaged;
+	int			status;
 	int			option;
 
 	pg_logging_init(argv[0]);
@@ -358,6 +373,6 @@ main(int argc, char **argv)
 	if (chdir(directory) != 0)
 		verify_fail("could not change directory to \"%s\": %m", directory);
 	verify_all(shows_progress, &totals);
-	is_damaged = report(&totals);
-	return strays > 0 ? STATUS_FAILED : is_damaged ? STATUS_DAMAGED : STATUS_SOUND;
+	status = report(&totals);
+	return strays > 0 ? STATUS_FAILED : status;
 }

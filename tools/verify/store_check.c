@@ -16,6 +16,15 @@
 #include "store/unlogged_file.h"
 #include "verify.h"
 
+/*
+ * Problems of a page that are damage only if a value has it.  A claim that was cancelled before its
+ * checksums were set leaves a page with none, or with the one of an earlier extent; a crash, one
+ * whose checksum came to the disk and whose content did not.  The map does not say which pages
+ * below a mark values have ("What the map does not tell" in the README of src/store).
+ */
+static const char wrong_sum[] = "it does not have its checksum";
+static const char no_sum[] = "the extent map has no checksum of it";
+
 /* Pages of an extent that follow each other and have the same problem. */
 typedef struct DamagedRun
 {
@@ -47,6 +56,9 @@ typedef struct StoreCheck
 	BlobExtent	extent;
 	DamagedRun	run;
 	bool		has_damage;
+	bool		has_doubt;
+
+	BlockNumber entry_block;	/* the last one in which a damaged entry was found */
 
 	bool		shows_progress;
 	time_t		shown_at;
@@ -138,22 +150,35 @@ is_lacking(const StoreCheck *check, BlobGeneration generation)
 
 /* ---- damage ---- */
 
+/* An entry of the map is damaged; its block is counted once. */
+static void
+report_entry(StoreCheck *check, BlobPageNo page, const char *problem)
+{
+	BlockNumber block = blob_map_block_of(page);
+
+	printf("damaged: extent map \"%s\", block %u: the entry of page " UINT64_FORMAT " %s\n",
+		   check->map->path, block, page, problem);
+	check->map->damaged_blocks += block != check->entry_block;
+	check->entry_block = block;
+}
+
 /* Print the run of damaged pages that has ended, if there is one. */
 static void
 end_run(StoreCheck *check)
 {
 	DamagedRun *run = &check->run;
+	bool		is_doubtful = run->problem == wrong_sum || run->problem == no_sum;
 
 	if (run->pages == 0)
 		return;
-	printf("damaged: file \"%s/%08x\", byte " UINT64_FORMAT ": " UINT64_FORMAT " of "
+	printf("%s: file \"%s/%08x\", byte " UINT64_FORMAT ": " UINT64_FORMAT " of "
 		   UINT64_FORMAT " pages of the extent at page " UINT64_FORMAT " (generation "
-		   UINT64_FORMAT "): %s\n",
+		   UINT64_FORMAT "): %s\n", is_doubtful ? "in doubt" : "damaged",
 		   check->directory, blob_segment_of(run->first_page),
 		   run->first_page % BLOB_SEGMENT_PAGES * BLOB_PAGE_SIZE, run->pages,
 		   check->extent.pages, check->extent.first_page, check->extent.generation, run->problem);
-	check->totals->damaged_pages += run->pages;
-	check->has_damage = true;
+	*(is_doubtful ? &check->totals->doubtful_pages : &check->totals->damaged_pages) += run->pages;
+	*(is_doubtful ? &check->has_doubt : &check->has_damage) = true;
 	run->pages = 0;
 }
 
@@ -264,8 +289,18 @@ find_sum(StoreCheck *check, uint64 page_no, uint32 *sum, const char **problem)
 			*sum = blob_sum_get(entry, place.sum_no);
 			return true;
 		}
+		if (blob_map_entry_is_damaged(entry))
+		{
+			check->totals->unknown_pages++; /* check_block() reports the entry */
+			return false;
+		}
+		if (!blob_map_entry_is_vacant(entry))
+		{
+			*problem = "the extent map has another extent in the place of its checksum";
+			return false;
+		}
 	}
-	*problem = "the extent map has no checksum of it";
+	*problem = no_sum;
 	return false;
 }
 
@@ -289,7 +324,7 @@ compare_pages(StoreCheck *check, uint64 page_no, const char *data, uint32 count)
 			else
 				check->totals->verified_pages++;
 			if (!blob_sum_matches(now[i], sum))
-				problem = "it does not have its checksum";
+				problem = wrong_sum;
 		}
 		note_page(check, page + i, problem);
 	}
@@ -299,7 +334,7 @@ compare_pages(StoreCheck *check, uint64 page_no, const char *data, uint32 count)
 static void
 check_extent(StoreCheck *check, uint64 used_pages)
 {
-	check->has_damage = false;
+	check->has_damage = check->has_doubt = false;
 	for (uint64 page_no = 0; page_no < used_pages;)
 	{
 		uint32		count = (uint32) Min(BLOB_SUMS_MAX_PAGES, used_pages - page_no);
@@ -316,8 +351,8 @@ check_extent(StoreCheck *check, uint64 used_pages)
 		page_no += count;
 	}
 	end_run(check);
-	if (check->has_damage)
-		check->totals->damaged_extents++;
+	check->totals->damaged_extents += check->has_damage;
+	check->totals->doubtful_extents += check->has_doubt;
 }
 
 /* Whether an extent has checksums that its entry does not speak of (store/README.md). */
@@ -351,9 +386,7 @@ check_entry(StoreCheck *check, BlobPageNo first_page, const BlobMapEntry *entry)
 		check->extent.pages > meta->reserved_pages - first_page ||
 		used_pages > check->extent.pages || hides_sums(check))
 	{
-		printf("damaged: extent map \"%s\", block %u: the entry of page " UINT64_FORMAT
-			   " is impossible\n", check->map->path, blob_map_block_of(first_page), first_page);
-		check->map->damaged_blocks++;
+		report_entry(check, first_page, "is impossible");
 		return;
 	}
 	if (!check->extent.has_sums)
@@ -390,8 +423,12 @@ check_block(StoreCheck *check, BlockNumber block)
 		if (page == NULL)
 			return;
 		entry = blob_map_page_entries(page)[slot];
-		if (blob_map_entry_is_extent(&entry))
+		if (blob_map_entry_is_damaged(&entry))
+			report_entry(check, blob_map_page_at(block, slot), "is none that a server writes");
+		else if (blob_map_entry_is_extent(&entry))
 			check_entry(check, blob_map_page_at(block, slot), &entry);
+		else if (blob_map_entry_state(&entry) == BLOB_MAP_SUMS && blob_sums_have_more(&entry))
+			report_entry(check, blob_map_page_at(block, slot), "has bits besides its checksums");
 	}
 }
 
@@ -403,6 +440,7 @@ verify_store(MapFile *map, bool shows_progress, VerifyTotals *totals)
 		.totals = totals,
 		.fd = -1,
 		.segment_no = -1,
+		.entry_block = InvalidBlockNumber,
 		.shows_progress = shows_progress
 	};
 	bool		is_damaged;

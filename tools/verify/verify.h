@@ -18,7 +18,9 @@ typedef struct VerifyTotals
 	uint64		verified_pages;
 	uint64		plain_pages;	/* without checksums */
 	uint64		lacking_pages;	/* of content that this copy never had, as its note says */
-	uint64		unknown_pages;	/* their checksums are in a damaged block of the map */
+	uint64		unknown_pages;	/* their checksums are in a damaged part of the map */
+	uint64		doubtful_pages; /* damaged, or no value has them */
+	uint64		doubtful_extents;
 	uint64		damaged_pages;
 	uint64		damaged_extents;
 	uint64		damaged_blocks; /* of maps */
