@@ -197,7 +197,7 @@ class Session:
     def chain(self, old, column="b"):
         """Some changes in one expression.  An operand that is used twice has no parameters."""
         expression, parameters, array = column, (), old
-        for _ in range(self.random.choice([1, 1, 2, 3, 5, 8])):
+        for _ in range(self.random.choice([1, 1, 2, 3, 5, 8, 13, 21])):
             template, more, changed = self.change(array)
             if template.count("{b}") > 1 and parameters:
                 continue
