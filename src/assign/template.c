@@ -6,8 +6,9 @@
  * CREATE DATABASE copies relations, the extent map among them, but not the segment files.  A store
  * without files can be copied: the copy gets files of its own when its first value is written.
  *
- * Two copies of one template with the same OID, one after the other, are the same store: the map has
- * its incarnation, and begins with the same generations.  So nothing of the first one may be left.
+ * Two copies of one template with the same OID, one after the other, are the same store: the map
+ * has its incarnation, and begins with the same generations.  So nothing of the first one may be
+ * left.
  * The launcher removes its files, and what shared memory has of it; until the next checkpoint a
  * crash would have that done once more, see "Dropped databases" in ../autogc/README.md.
  *
@@ -71,8 +72,8 @@ holds_blobs(Oid database)
 }
 
 /*
- * The new database, whose OID no other one has.  In template0 nobody makes an extension, so one that
- * is made in the copy is another store.
+ * The new database, whose OID no other one has.  template0 has no extension, so one that is made in
+ * the copy is another store.
  */
 static void
 require_new_oid(Oid database)
@@ -90,8 +91,8 @@ require_new_oid(Oid database)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("a database that held blobs was dropped after the last checkpoint"),
-				 errdetail("After a crash its files would be removed once more, and with them those "
-						   "of a new database with the same OID."),
+				 errdetail("After a crash its files would be removed once more, and with them "
+						   "those of a new database with the same OID."),
 				 errhint("Run CHECKPOINT, or let the server choose the OID, or use TEMPLATE "
 						 "template0.")));
 }

@@ -1,11 +1,11 @@
 """Random changes of values of all forms, by sessions beside each other and the collector.
 
 Each session has tables of its own: of each method of compression, with digests in the rows and with
-digests that changes leave open, with a unique index and with a hash index.  It keeps the content of its rows as plain
-arrays, and changes both.  After each statement content, length and digest are compared; others
-compare values of different histories with each other (=, order, DISTINCT, joins by hash, look-ups in
-indexes), go back to savepoints, read old versions, change what another session has committed, or
-change how a column is stored.  The collector runs all the time.
+digests that changes leave open, with a unique index and with a hash index.  It keeps the content of
+its rows as plain arrays, and changes both.  After each statement content, length and digest are
+compared; others compare values of different histories with each other (=, order, DISTINCT, joins by
+hash, look-ups in indexes), go back to savepoints, read old versions, change what another session
+has committed, or change how a column is stored.  The collector runs all the time.
 
 The seed repeats the choices of each session, not the timing between them.
 """
@@ -15,6 +15,7 @@ import collections
 import hashlib
 import multiprocessing
 import random
+import re
 import sys
 import time
 
@@ -31,7 +32,7 @@ LARGE_BYTES = 7_000_000
 LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 SETTINGS = [
-    ("blobext.inline_limit", [0, 64, 1024, 1900, 1900, 4096]),
+    ("blobext.inline_limit", [0, 64, 1024, 1900, 1900]),
     ("blobext.rewrite_limit", ["32kB", "32kB", "64kB", "200kB", "1MB"]),
     ("blobext.tail_extents", ["on", "on", "off"]),
     ("blobext.default_compression", METHODS),
@@ -93,7 +94,8 @@ class Session:
         for method in METHODS:
             for table in (f"s{method}_{self.no}", f"d{method}_{self.no}"):
                 self.execute("SELECT blobext_set_compression(%s, 'b', %s)", (table, method))
-            self.execute("SELECT blobext_set_digest(%s, 'b', 'deferred')", (f"d{method}_{self.no}",))
+            self.execute("SELECT blobext_set_digest(%s, 'b', 'deferred')",
+                         (f"d{method}_{self.no}",))
         self.execute(f"CREATE UNIQUE INDEX ON u_{self.no} (b)")
         self.execute(f"CREATE INDEX ON h_{self.no} USING hash (b)")
         self.execute("SET lock_timeout = '5s'")
@@ -128,7 +130,8 @@ class Session:
     def position(self, size):
         if self.random.random() < 0.7:
             return self.random.randint(0, size)
-        borders = [0, 4096, 16_384, 32_768, 65_536, 131_072, size // 4096 * 4096, size // 64 * 64, size]
+        borders = [0, 4096, 16_384, 32_768, 65_536, 131_072, size // 4096 * 4096,
+                   size // 64 * 64, size]
         return min(size, max(0, self.random.choice(borders) + self.random.randint(-1, 1)))
 
     def any_row(self, tables=None):
@@ -147,8 +150,8 @@ class Session:
         data = self.data()
         size = len(old)
         at = self.position(size)
-        kinds = {"write": 25, "insert": 20, "delete": 20, "patch": 8, "append": 8, "||": 8, "prepend": 2,
-                 "truncate": 3, "beyond": 1, "double": 1, "twice": 4, "back": 3, "recompress": 2}
+        kinds = {"write": 25, "insert": 20, "delete": 20, "patch": 8, "append": 8, "||": 8,
+                 "prepend": 2, "truncate": 3, "beyond": 1, "double": 1, "twice": 4, "back": 3, "recompress": 2}
         if size > LARGE_BYTES:
             kinds = {"delete": 5, "truncate": 5}
         kind = self.random.choices(list(kinds), list(kinds.values()))[0]
@@ -165,7 +168,8 @@ class Session:
             return "blob_delete({b}, %s, %s)", (at, length), oracle.array_delete(old, at, length)
         if kind == "patch":
             offsets = sorted({self.position(size) for _ in range(self.random.randint(1, 5))})
-            pieces = [self.data()[:end - start] for start, end in zip(offsets, offsets[1:] + [size + 100])]
+            ends = offsets[1:] + [size + 100]
+            pieces = [self.data()[:end - start] for start, end in zip(offsets, ends)]
             return ("blob_patch({b}, %s::bigint[], %b::bytea[])", (offsets, pieces),
                     oracle.array_patch(old, offsets, pieces))
         if kind == "append":
@@ -207,12 +211,15 @@ class Session:
             array = changed
         return expression, parameters, array
 
+    def mismatch(self, what):
+        return oracle.Mismatch(f"session {self.no}: {what}")
+
     def verify(self, what, found, array):
         """found: kind of the proof, the proof, the length."""
         proof, length = found
         expected = hashlib.sha256(array).digest() if len(proof) == 32 and proof != array else array
         if proof != expected or length != len(array):
-            raise oracle.Mismatch(f"session {self.no}, {what}: {length} bytes instead of {len(array)}")
+            raise self.mismatch(f"{what}: {length} bytes instead of {len(array)}")
 
     @staticmethod
     def short(parameters):
@@ -249,24 +256,24 @@ class Session:
         self.verify(f"{key}, {first} {self.short(parameters)}", found[:2], array)
         self.verify(f"{key}, {second} {self.short(more)}", found[2:4], other)
         if found[4:] != (array == other, array < other):
-            raise oracle.Mismatch(f"session {self.no}: comparison of two changes of {key}")
+            raise self.mismatch(f"comparison of two changes of {key}")
 
     def change_of_others(self):
         """A change of what another session has committed, and may be changing, too."""
         if not self.others:
             return
         other = self.random.choice(self.others)
-        table = self.random.choice([kind + method for kind in "sd" for method in METHODS]) + f"_{other}"
-        row = self.execute(f"SELECT id, b::bytea, digest, ctid::text FROM {table} WHERE length(b) < 1000000"
-                           " ORDER BY random() LIMIT 1").fetchone()
+        table = f"{self.random.choice('sd')}{self.random.choice(METHODS)}_{other}"
+        row = self.execute(f"SELECT id, b::bytea, digest, ctid::text FROM {table}"
+                           " WHERE length(b) < 1000000 ORDER BY random() LIMIT 1").fetchone()
         if row is None:
             return
         self.verify(f"{table} {row[0]}, of another session", (row[2], len(row[1])), row[1])
         expression, parameters, array = self.chain(row[1])
         key = self.new_key(self.plain + self.deferred)
         found = self.execute(
-            f"INSERT INTO {key[0]} SELECT %s, {expression}, %b FROM {table} WHERE ctid = %s::tid AND digest = %b"
-            f" RETURNING {self.proof()}, length(b)",
+            f"INSERT INTO {key[0]} SELECT %s, {expression}, %b FROM {table}"
+            f" WHERE ctid = %s::tid AND digest = %b RETURNING {self.proof()}, length(b)",
             (key[1],) + parameters + (hashlib.sha256(array).digest(), row[3], row[2])).fetchone()
         if found is not None:
             self.verify(f"{key} of {table}, {expression} {self.short(parameters)}", found, array)
@@ -299,11 +306,12 @@ class Session:
         key = self.new_key(self.indexed)
         found = self.execute(
             f"INSERT INTO {key[0]} SELECT %s, b, digest FROM {source[0]} WHERE id = %s"
-            " ON CONFLICT DO NOTHING RETURNING sha256(b::bytea), length(b)", (key[1], source[1])).fetchone()
+            " ON CONFLICT DO NOTHING RETURNING sha256(b::bytea), length(b)",
+            (key[1], source[1])).fetchone()
         has = key[0].startswith("u") and any(other[0] == key[0] and self.rows[other] == array
                                              for other in self.rows)
         if (found is None) != has:
-            raise oracle.Mismatch(f"session {self.no}: UNIQUE took {source}, {has} {found}")
+            raise self.mismatch(f"UNIQUE took {source}, {has} {found}")
         if found is not None:
             self.verify(f"{key}", found, array)
             self.rows[key] = array
@@ -329,7 +337,7 @@ class Session:
             " WHERE x.id = %s AND y.id = %s", (a[1], b[1])).fetchone()
         x, y = self.rows[a], self.rows[b]
         if found != (x == y, x != y, x < y, x >= y):
-            raise oracle.Mismatch(f"session {self.no}: {a} and {b} compare as {found}")
+            raise self.mismatch(f"{a} and {b} compare as {found}")
 
     def look_up(self):
         """A value as a key of an index over others."""
@@ -337,12 +345,12 @@ class Session:
         if key is None:
             return
         table = self.random.choice(self.indexed)
-        found = self.execute(f"SELECT array_agg(x.id ORDER BY x.id) FROM {key[0]} AS y, {table} AS x"
-                             " WHERE y.id = %s AND x.b = y.b", (key[1],)).fetchone()[0] or []
+        found = self.execute(f"SELECT array_agg(x.id ORDER BY x.id) FROM {key[0]} AS y,"
+                             f" {table} AS x WHERE y.id = %s AND x.b = y.b", (key[1],)).fetchone()[0] or []
         expected = sorted(number for name, number in self.rows
                           if name == table and self.rows[name, number] == self.rows[key])
         if found != expected:
-            raise oracle.Mismatch(f"session {self.no}: {key} in {table}: {found} instead of {expected}")
+            raise self.mismatch(f"{key} in {table}: {found} instead of {expected}")
 
     def compare_sets(self):
         tables = self.random.sample(self.plain + self.deferred + self.indexed, 3)
@@ -357,7 +365,8 @@ class Session:
                                  " USING (b)").fetchone()[0]
             expected = sum(count ** 2 for count in collections.Counter(rows.values()).values())
         elif kind == 2:
-            found = [row[0] for row in self.execute(f"SELECT id FROM ({union}) AS s ORDER BY b, id")]
+            found = [row[0] for row in self.execute(
+                f"SELECT id FROM ({union}) AS s ORDER BY b, id")]
             expected = [key[1] for key in sorted(rows, key=lambda key: (rows[key], key[1]))]
         else:
             found = sorted(row[0] for row in self.execute(
@@ -367,7 +376,7 @@ class Session:
                 first[array] = min(key[1], first.get(array, key[1]))
             expected = sorted(first.values())
         if found != expected:
-            raise oracle.Mismatch(f"session {self.no}: set {kind} of {tables}: {found} instead of {expected}")
+            raise self.mismatch(f"set {kind} of {tables}: {found} instead of {expected}")
 
     def read_ranges(self):
         key = self.any_row()
@@ -376,11 +385,13 @@ class Session:
         array = self.rows[key]
         places = [(self.position(len(array)), self.random.choice([1, 100, 5000, 100_000]))
                   for _ in range(4)]
-        found = self.execute(f"SELECT {', '.join(['blob_read(b, %s, %s)'] * 4)} FROM {key[0]} WHERE id = %s",
-                             tuple(number for place in places for number in place) + (key[1],)).fetchone()
+        calls = ", ".join(["blob_read(b, %s, %s)"] * len(places))
+        numbers = tuple(number for place in places for number in place)
+        found = self.execute(f"SELECT {calls} FROM {key[0]} WHERE id = %s",
+                             numbers + (key[1],)).fetchone()
         for (at, length), part in zip(places, found):
             if part != array[at:at + length]:
-                raise oracle.Mismatch(f"session {self.no}: {key} from {at}, {length} bytes")
+                raise self.mismatch(f"{key} from {at}, {length} bytes")
 
     def compare_all(self):
         """All rows, and none besides."""
@@ -393,11 +404,12 @@ class Session:
                     f"SELECT id, sha256(b::bytea), digest FROM {table}", binary=True):
                 found[table, number] = digest
                 if digest != kept:
-                    raise oracle.Mismatch(f"session {self.no}: {table} {number} has other content")
+                    raise self.mismatch(f"{table} {number} has other content")
         expected = {key: hashlib.sha256(array).digest() for key, array in rows.items()}
         if found != expected:
-            differ = [key for key in set(found) | set(expected) if found.get(key) != expected.get(key)]
-            raise oracle.Mismatch(f"session {self.no}: rows {differ[:10]} differ")
+            differ = [key for key in set(found) | set(expected)
+                      if found.get(key) != expected.get(key)]
+            raise self.mismatch(f"rows {differ[:10]} differ")
 
     # ---- transactions ----
 
@@ -439,8 +451,8 @@ class Session:
     OPERATIONS = [
         (change_row, 70), (change_unstored, 4), (change_of_others, 3), (insert, 3), (copy, 4),
         (copy_to_index, 3), (delete, 2), (compare_pair, 5), (look_up, 3), (compare_sets, 1),
-        (read_ranges, 5), (savepoint, 3), (end_savepoint, 3), (keep_snapshot, 0.3), (read_snapshot, 0.5),
-        (change_setting, 2), (compare_all, 0.2)]
+        (read_ranges, 5), (savepoint, 3), (end_savepoint, 3),
+        (keep_snapshot, 0.3), (read_snapshot, 0.5), (change_setting, 2), (compare_all, 0.2)]
 
     def transaction(self):
         functions, weights = zip(*self.OPERATIONS)
@@ -467,18 +479,20 @@ class Session:
         """Statements that are transactions of their own."""
         table = self.random.choice(self.plain + self.deferred)
         label = self.random.choice(self.deferred)
+        digest = self.random.choice(["deferred", "deferred", "sealed"])
         statement = self.random.choice([
             f"CALL blobext_seal('{label}', 'b', 3)", f"CALL blobext_dedup('{table}', 'b')",
-            f"CALL blobext_recompress('{table}', 'b', 2)", f"CALL blobext_defragment('{table}', 'b')",
-            f"VACUUM {table}", f"VACUUM FULL {table}", f"REINDEX TABLE u_{self.no}", f"VACUUM u_{self.no}",
+            f"CALL blobext_recompress('{table}', 'b', 2)",
+            f"CALL blobext_defragment('{table}', 'b')", f"VACUUM {table}", f"VACUUM FULL {table}",
+            f"REINDEX TABLE u_{self.no}", f"VACUUM u_{self.no}",
             f"ANALYZE {table}", f"UPDATE {table} SET b = b",
-            f"SELECT blobext_set_digest('{label}', 'b', '{self.random.choice(['deferred', 'deferred', 'sealed'])}')",
+            f"SELECT blobext_set_digest('{label}', 'b', '{digest}')",
             f"SELECT blobext_set_compression('{table}', 'b', '{self.random.choice(METHODS)}')"])
         self.drop_snapshot()
         self.connection.autocommit = True
         self.execute(statement)
         self.connection.autocommit = False
-        self.counts[statement.split(" '")[0].split("(")[0].split(" u_")[0].split(f" {table}")[0]] += 1
+        self.counts[re.match(r"[A-Z ]+(blobext_[a-z_]+)?", statement)[0]] += 1
 
     def run(self, changes, told):
         start = time.monotonic()
@@ -491,7 +505,8 @@ class Session:
                 self.connection.autocommit = False
             if self.changes // told > self.counts["told"]:
                 self.counts["told"] = self.changes // told
-                print(f"# session {self.no}: {self.changes} changes, {time.monotonic() - start:.0f} s", flush=True)
+                print(f"# session {self.no}: {self.changes} changes,"
+                      f" {time.monotonic() - start:.0f} s", flush=True)
         self.drop_snapshot()
         self.compare_all()
         self.connection.commit()
@@ -516,7 +531,8 @@ def collect(no, seed):
     with psycopg.connect(autocommit=True) as connection:
         connection.execute("SET client_min_messages = error")
         while not over.is_set():
-            row = connection.execute("SELECT freed_blobs, skipped_reason FROM blobext_gc()").fetchone()
+            row = connection.execute(
+                "SELECT freed_blobs, skipped_reason FROM blobext_gc()").fetchone()
             freed += row[0] or 0
             rounds += row[1] is None
             if choices.random() < 0.3:
@@ -532,7 +548,8 @@ def main():
     parser.add_argument("--sessions", type=int, default=2)
     arguments = parser.parse_args()
 
-    print(f"# seed {arguments.seed}, {arguments.changes} changes by {arguments.sessions} sessions", flush=True)
+    print(f"# seed {arguments.seed}, {arguments.changes} changes by {arguments.sessions} sessions",
+          flush=True)
     ready = multiprocessing.Barrier(arguments.sessions)
     over = multiprocessing.Event()
     collector = multiprocessing.Process(target=collect, args=(0, arguments.seed))
@@ -552,11 +569,14 @@ def main():
     with psycopg.connect(autocommit=True) as connection:
         problems = connection.execute("SELECT * FROM blobext_check()").fetchall()
         stored = dict(connection.execute("SELECT name, value FROM blobext_stat").fetchall())
+        tables = connection.execute("SELECT relname FROM pg_class"
+                                    " WHERE relname ~ '^d(none|lz4|zstd)_[0-9]+$'").fetchall()
         open_count = sum(connection.execute(
-            f"SELECT count(*) FROM {name} WHERE blob_digest_is_open(b)").fetchone()[0] for name, in
-            connection.execute("SELECT relname FROM pg_class WHERE relname ~ '^d(none|lz4|zstd)_[0-9]+$'"))
+            f"SELECT count(*) FROM {name} WHERE blob_digest_is_open(b)").fetchone()[0]
+            for name, in tables)
     print(f"# {time.monotonic() - start:.1f} s, {stored['stored_blobs']} values,"
-          f" {stored['stored_bytes'] / 1e6:.0f} MB in extents, {open_count} open digests at the end")
+          f" {stored['stored_bytes'] / 1e6:.0f} MB in extents,"
+          f" {open_count} open digests at the end")
     if problems:
         print(f"blobext_check(): {problems[:10]}")
     if failed or problems or not open_count:

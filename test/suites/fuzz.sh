@@ -1,12 +1,13 @@
 # test/run fuzz [--seed N] [--operations N] [--changes N] [--sessions N]: random operations on blobstate
 # and bytea side by side (test/fuzz/oracle.py), and random changes of values by sessions beside each
 # other and the collector (test/fuzz/changes.py), in a server of their own, whose settings depend on
-# the seed.  --operations 0 and --changes 0 leave one of the two out.
+# the seed.  --operations 0 and --changes 0 leave one of the two out.  --large GIB is by hand: changes
+# of one value of that size (test/fuzz/large.py), which takes twice its space and some minutes.
 
 test_enter "$@"
 
 seed=$((RANDOM * 32768 + RANDOM))
-declare -A numbers=([operations]=3000 [changes]=2000 [sessions]=2)
+declare -A numbers=([operations]=3000 [changes]=2000 [sessions]=2 [large]=0)
 while [ $# -gt 0 ]; do
 	name=${1%%=*}
 	name=${name#--}
@@ -48,3 +49,5 @@ test_start_server data
 [ "${numbers[changes]}" = 0 ] ||
 	"$python" -B "$test_dir/fuzz/changes.py" --seed "$seed" --changes "${numbers[changes]}" \
 		--sessions "${numbers[sessions]}"
+[ "${numbers[large]}" = 0 ] ||
+	"$python" -B "$test_dir/fuzz/large.py" --seed "$seed" --gib "${numbers[large]}"

@@ -118,7 +118,7 @@ sub new_value
 	return ($id, $bytes, $digest);
 }
 
-# The content of parts.  Each is a number, and offset and length of what is taken of the bytes that
+# The content of parts.  Each is a number, and the range that the part has of the bytes that
 # content_of() makes of it; for a larger size it only adds some.
 sub bytes_of
 {
