@@ -151,7 +151,8 @@ class Session:
         size = len(old)
         at = self.position(size)
         kinds = {"write": 25, "insert": 20, "delete": 20, "patch": 8, "append": 8, "||": 8,
-                 "prepend": 2, "truncate": 3, "beyond": 1, "double": 1, "twice": 4, "back": 3, "recompress": 2}
+                 "prepend": 2, "truncate": 3, "beyond": 1, "double": 1, "twice": 4,
+                 "back": 3, "recompress": 2}
         if size > LARGE_BYTES:
             kinds = {"delete": 5, "truncate": 5}
         kind = self.random.choices(list(kinds), list(kinds.values()))[0]
@@ -346,7 +347,8 @@ class Session:
             return
         table = self.random.choice(self.indexed)
         found = self.execute(f"SELECT array_agg(x.id ORDER BY x.id) FROM {key[0]} AS y,"
-                             f" {table} AS x WHERE y.id = %s AND x.b = y.b", (key[1],)).fetchone()[0] or []
+                             f" {table} AS x WHERE y.id = %s AND x.b = y.b",
+                             (key[1],)).fetchone()[0] or []
         expected = sorted(number for name, number in self.rows
                           if name == table and self.rows[name, number] == self.rows[key])
         if found != expected:

@@ -1,9 +1,9 @@
 """Changes of one value of some GiB, at both sides of each GiB, against a model.
 
 A tree enters the content of a plain value as runs of up to 1 GiB.  The value comes from a file
-with a number in each 64 KiB, so that bytes of another place are noticed.  After each change its length,
-the bytes around the change and those around each GiB are compared, at the end its digest, in both
-kinds of columns.  The time of each step is printed.
+with a number in each 64 KiB, so that bytes of another place are noticed.  After each change its
+length, the bytes around the change and those around each GiB are compared, at the end its digest,
+in both kinds of columns.  The time of each step is printed.
 """
 
 import argparse

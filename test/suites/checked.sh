@@ -1,6 +1,6 @@
-# test/run checked [--address] [suite [argument ...]]: the library of this source tree, built with assertions
-# and with the compiler's checks for undefined behavior, in suites that run most of its code; or in
-# the one that is named ("test/run checked tap gc.pl").
+# test/run checked [--address] [suite [argument ...]]: the library of this source tree, built with
+# assertions and with the compiler's checks for undefined behavior, in suites that run most of its
+# code; or in the one that is named ("test/run checked tap gc.pl").
 #
 # A copy of the server in a temporary directory gets the checked library.  An assertion that fails
 # ends the process that met it ("TRAP:" in the log), and so does undefined behavior ("runtime
