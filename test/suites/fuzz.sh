@@ -1,9 +1,10 @@
 # test/run fuzz [--seed N] [--operations N] [--changes N] [--sessions N]: random operations on
 # blobstate and bytea side by side (test/fuzz/oracle.py), and random changes of values by sessions
-# beside each other and the collector (test/fuzz/changes.py), in a server of their own, whose settings
-# depend on the seed.  --operations 0 and --changes 0 leave one of the two out.  --large GIB is by
-# hand: changes of one value of that size (test/fuzz/large.py), which takes twice its space and some
-# minutes.
+# beside each other and the collector (test/fuzz/changes.py), in a server of their own, whose
+# settings depend on the seed.  --operations 0 and --changes 0 leave one of the two out.
+#
+# --large GIB, by hand: changes of one value of that size (test/fuzz/large.py), which take twice its
+# space and some minutes.
 
 test_enter "$@"
 
