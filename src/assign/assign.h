@@ -92,9 +92,12 @@ extern void blob_assign_guard_map(Node *statement);
 /* map_guard.c: refuse the map's access method to a relation that was made or altered. */
 extern void blob_assign_check_map_method(Oid relid, bool is_new);
 
-/* template.c: remember the template of CREATE DATABASE; refuse it if it holds blobs. */
+/*
+ * template.c: remember the template of CREATE DATABASE; refuse it if it holds blobs, and the new
+ * database if blobs of a dropped one with its OID are left.
+ */
 extern void blob_assign_note_template(Node *statement);
-extern void blob_assign_check_template(void);
+extern void blob_assign_check_template(Oid new_database);
 
 /*
  * columns.c: put the hidden modifier on the columns that a DDL statement declares (changes the

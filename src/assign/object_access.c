@@ -69,7 +69,7 @@ blob_assign_object_accessed(ObjectAccessType access, Oid class_oid, Oid object_o
 							void *arg)
 {
 	if (access == OAT_POST_CREATE && class_oid == DatabaseRelationId)
-		blob_assign_check_template();
+		blob_assign_check_template(object_oid);
 	if (class_oid == RelationRelationId && sub_id == 0)
 		blob_assign_relation_changed();
 	if (class_oid == ConstraintRelationId && access == OAT_POST_CREATE &&

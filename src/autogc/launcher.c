@@ -16,6 +16,7 @@
 #include "autogc/scrub_results.h"
 #include "autogc/scrub_worker.h"
 #include "autogc/worker.h"
+#include "blob/known_digests.h"
 #include "catalog/pg_database.h"
 #include "core/background.h"
 #include "core/catalog_scan.h"
@@ -173,6 +174,7 @@ remove_store(const BlobStoreId *store)
 								"dropped database", store->dboid,
 								(unsigned long long) store->incarnation)));
 			(void) blob_store_drop(store);
+			blob_known_digests_forget_store(store);
 			blob_stat_forget_database(store->dboid);
 		}
 	}

@@ -109,3 +109,18 @@ blob_known_digests_note(const BlobStoreId *store, BlobGeneration generation,
 	Assert(memcmp(&entry->seal, seal, sizeof(*seal)) == 0);
 	LWLockRelease(lock);
 }
+
+void
+blob_known_digests_forget_store(const BlobStoreId *store)
+{
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	for (int set = 0; set < SETS; set++)
+	{
+		for (int way = 0; way < WAYS; way++)
+		{
+			if (blob_store_id_equals(&known->sets[set][way].store, store))
+				known->sets[set][way].generation = BLOB_INVALID_GENERATION;
+		}
+	}
+	LWLockRelease(lock);
+}

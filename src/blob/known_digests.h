@@ -4,7 +4,8 @@
  *
  * A value is known by its store and its generation: an open value has drawn one of its own
  * (blob/complete.h).  Generations are never drawn twice, so an entry stays true as long as the
- * server runs, whatever becomes of the value.  The list has a fixed size, and starts empty.
+ * server runs and the store is there, whatever becomes of the value.  The list has a fixed size,
+ * and starts empty.
  */
 #ifndef BLOB_KNOWN_DIGESTS_H
 #define BLOB_KNOWN_DIGESTS_H
@@ -32,5 +33,11 @@ extern bool blob_known_digests_find(const BlobStoreId *store, BlobGeneration gen
 /* Note an open value's digest, in place of that of another value if need be. */
 extern void blob_known_digests_note(const BlobStoreId *store, BlobGeneration generation,
 									const BlobSeal *seal);
+
+/*
+ * Forget all values of a store that was dropped, in whose database no session is: a copy of the
+ * same template, with the same OID, is the same store, and draws the same generations.
+ */
+extern void blob_known_digests_forget_store(const BlobStoreId *store);
 
 #endif							/* BLOB_KNOWN_DIGESTS_H */

@@ -308,6 +308,43 @@ blob_buffer_outdate(const BlobStoreId *store, BlobGeneration generation, uint32 
 	}
 }
 
+/* The key of a slab that no process owns; false if there is none. */
+static bool
+read_key(BufferSlab *slab, BufferKey *key)
+{
+	if (!blob_slab_pin(slab))
+		return false;
+	*key = slab->key;
+	blob_slab_unpin(slab);
+	return key->generation != BLOB_INVALID_GENERATION;
+}
+
+/*
+ * A slab that is in use meanwhile, by the sweep of another process, may stay in the table.  Then it
+ * is outdated, and has no dirty page, because the files are gone.  A slab that a process owns has a
+ * new key soon, and no process gives it one of this store.
+ */
+void
+blob_buffer_forget_store(const BlobStoreId *store)
+{
+	uint32		slab_count = blob_buffer_table != NULL ? blob_slabs_configured() : 0;
+
+	if (slab_count > 0)
+		pg_atomic_fetch_add_u32(&blob_buffer_shared->rewrites, 1);
+	for (uint32 slab_no = 0; slab_no < slab_count; slab_no++)
+	{
+		BufferKey	key;
+		uint32		hash;
+
+		if (!read_key(blob_slab(slab_no), &key) || key.dboid != store->dboid ||
+			key.incarnation != store->incarnation)
+			continue;
+		hash = get_hash_value(blob_buffer_table, &key);
+		pg_atomic_fetch_add_u32(blob_buffer_rewrite_count(hash), 1);
+		(void) blob_buffer_forget_chunk(&key, hash);
+	}
+}
+
 uint32
 blob_buffer_rewrites(void)
 {

@@ -8,7 +8,8 @@
  * The key of a chunk is the store, the extent's *generation* and the chunk's number inside the
  * extent.  A generation is never drawn twice, and bytes of an extent that belong to a returned
  * value never change.  So an entry can be useless but never wrong, and needs no invalidation (but
- * for those of damaged pages that are written anew, see blob_buffer_outdate()).
+ * for those of damaged pages that are written anew, see blob_buffer_outdate(), and for those of a
+ * dropped database, see blob_buffer_forget_store()).
  *
  * A chunk may be there in part: reads of ranges need not read all of it.  Bytes that belong to no
  * value yet must not be offered, because the extent may grow there.
@@ -77,6 +78,12 @@ extern uint32 blob_buffer_rewrites(void);
  */
 extern void blob_buffer_outdate(const BlobStoreId *store, BlobGeneration generation,
 								uint32 chunk_bytes, uint64 offset_bytes, uint64 length_bytes);
+
+/*
+ * Keep nothing of a store that was dropped, whose files are gone, and in whose database no session
+ * is: a copy of the same template, with the same OID, has the same keys.  Takes partition locks.
+ */
+extern void blob_buffer_forget_store(const BlobStoreId *store);
 
 /*
  * Filling a chunk by the device itself, without a copy.

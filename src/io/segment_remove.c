@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "access/xlogutils.h"
+#include "io/buffer.h"
 #include "io/dirty.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
@@ -136,6 +137,7 @@ blob_segment_remove_dir(const BlobStoreId *store)
 	/* The syncer must not wait for files that were missing, and so have not been removed. */
 	if (is_gone)
 		is_gone = unlink_segment(store, BLOB_ALL_SEGMENTS, path);
+	blob_buffer_forget_store(store);
 	blob_segment_sync_directory(BLOB_STORE_DIR);
 	return is_gone;
 }

@@ -19,6 +19,7 @@
 #include "access/xlog_internal.h"
 #include "access/xlogrecovery.h"
 #include "access/xlogutils.h"
+#include "blob/known_digests.h"
 #include "core/compat.h"
 #include "io/engine.h"
 #include "io/segment.h"
@@ -32,6 +33,7 @@
 #include "store/map_sums.h"
 #include "storage/bufmgr.h"
 #include "storage/standby.h"
+#include "store/store.h"
 #include "store/unlogged.h"
 #include "utils/memutils.h"
 #include "wal/records.h"
@@ -348,6 +350,8 @@ replay_drop(XLogReaderState *record)
 	XLogFlush(record->EndRecPtr);
 	assert_past(record->EndRecPtr);
 	(void) blob_segment_remove_dir(&store);
+	blob_known_digests_forget_store(&store);
+	blob_store_note_drop(record->EndRecPtr);
 	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
 	blob_content_queue_forget(&store, BLOB_ALL_SEGMENTS);
 }

@@ -346,7 +346,10 @@ blob_store_pending_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end
 bool
 blob_store_drop(const BlobStoreId *id)
 {
-	XLogFlush(blob_wal_log_drop(id));
+	XLogRecPtr	lsn = blob_wal_log_drop(id);
+
+	XLogFlush(lsn);
+	blob_store_note_drop(lsn);
 	blob_store_forget(id);
 	return blob_segment_remove_dir(id);
 }

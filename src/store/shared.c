@@ -26,6 +26,7 @@
 typedef struct StoreControl
 {
 	LWLock	   *table_lock;		/* protects the hash table; its entries never move */
+	pg_atomic_uint64 dropped_lsn;	/* of the last DROP */
 	char		dsa_place[FLEXIBLE_ARRAY_MEMBER];
 } StoreControl;
 
@@ -76,6 +77,7 @@ blob_store_shmem_init(void)
 		dsa_area   *created;
 
 		control->table_lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
+		pg_atomic_init_u64(&control->dropped_lsn, InvalidXLogRecPtr);
 		created = dsa_create_in_place(control->dsa_place, DSA_INITIAL_BYTES,
 									  control->table_lock->tranche, NULL);
 		dsa_pin(created);
@@ -101,6 +103,23 @@ blob_store_require_preload(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("blobext must be loaded via shared_preload_libraries"),
 				 errhint("Add blobext to shared_preload_libraries and restart the server.")));
+}
+
+/* Several processes may drop stores at once. */
+void
+blob_store_note_drop(XLogRecPtr lsn)
+{
+	uint64		last = pg_atomic_read_u64(&control->dropped_lsn);
+
+	while (last < lsn && !pg_atomic_compare_exchange_u64(&control->dropped_lsn, &last, lsn))
+		;
+}
+
+bool
+blob_store_may_replay_drop(void)
+{
+	return control != NULL &&
+		pg_atomic_read_u64(&control->dropped_lsn) > blob_store_completed_redo();
 }
 
 static void

@@ -289,6 +289,14 @@ extern PGDLLEXPORT BlobStoreAllocationHook blob_store_allocation_hook;
 extern bool blob_store_drop(const BlobStoreId *id);
 
 /*
+ * Note that a DROP ends there, which was logged or replayed.  And whether recovery from a crash now
+ * would replay one: it would take the files of a later store with the same identity, of which not
+ * all content need be in the WAL.  ERROR if the control file cannot be read.
+ */
+extern void blob_store_note_drop(XLogRecPtr lsn);
+extern bool blob_store_may_replay_drop(void);
+
+/*
  * Pages of a range that were freed and may not be given out yet, as of now: not those that a flush
  * or a checkpoint has covered since, though no process has moved them yet.  Loads the free space if
  * necessary; 0 on a standby, where it is not known.

@@ -1,16 +1,24 @@
-# test/run fuzz [--seed N] [--operations N]: random operations on blobstate and bytea side by side,
-# in a server of their own, whose settings depend on the seed.  See test/fuzz/oracle.py.
+# test/run fuzz [--seed N] [--operations N] [--changes N] [--sessions N]: random operations on
+# blobstate and bytea side by side (test/fuzz/oracle.py), and random changes of values by sessions
+# beside each other and the collector (test/fuzz/changes.py), in a server of their own, whose
+# settings depend on the seed.  --operations 0 and --changes 0 leave one of the two out.
+#
+# --large GIB, by hand: changes of one value of that size (test/fuzz/large.py), which take twice its
+# space and some minutes.
 
 test_enter "$@"
 
 seed=$((RANDOM * 32768 + RANDOM))
-arguments=()
+declare -A numbers=([operations]=3000 [changes]=2000 [sessions]=2 [large]=0)
 while [ $# -gt 0 ]; do
+	name=${1%%=*}
+	name=${name#--}
+	[ "$name" = seed ] || [ -n "${numbers[$name]:-}" ] || test_fail "unknown option $1"
 	case $1 in
-		--seed=*) seed=${1#*=} ;;
-		--seed) seed=$2; shift ;;
-		*) arguments+=("$1") ;;
+		*=*) value=${1#*=} ;;
+		*) value=${2:?}; shift ;;
 	esac
+	if [ "$name" = seed ]; then seed=$value; else numbers[$name]=$value; fi
 	shift
 done
 
@@ -32,11 +40,16 @@ choose()
 settings=("$(choose wal "${wal[@]}")" "blobext.cache_size = '$(choose cache "${cache_sizes[@]}")'"
 	"blobext.direct_io = $(choose direct_io "${on_off[@]}")"
 	"fsync = $(choose fsync "${on_off[@]}")" "blobext.keep_free = $(choose keep_free 0 0 1GB)"
-	'max_wal_senders = 0')
+	'max_wal_senders = 0' 'blobext.autogc_naptime = 1s' 'blobext.autogc_threshold = 1MB')
 printf '# %s\n' "${settings[@]}"
 printf '%s\n' "${settings[@]}" >> "$test_dir/postgresql.conf"
 
 test_start_server data
 "$bindir/psql" -X -q -v ON_ERROR_STOP=1 -c 'CREATE EXTENSION blobext'
-"$python" -B "$test_dir/fuzz/oracle.py" --seed "$seed" \
-	"${arguments[@]}"
+[ "${numbers[operations]}" = 0 ] ||
+	"$python" -B "$test_dir/fuzz/oracle.py" --seed "$seed" --operations "${numbers[operations]}"
+[ "${numbers[changes]}" = 0 ] ||
+	"$python" -B "$test_dir/fuzz/changes.py" --seed "$seed" --changes "${numbers[changes]}" \
+		--sessions "${numbers[sessions]}"
+[ "${numbers[large]}" = 0 ] ||
+	"$python" -B "$test_dir/fuzz/large.py" --seed "$seed" --gib "${numbers[large]}"

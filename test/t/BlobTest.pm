@@ -282,7 +282,8 @@ sub no_page_is_shared
 	return no_extents_overlap($node, $name, 'sha256(b)', @tables);
 }
 
-# The same with another expression, whose result the two must have in common.
+# The same with another expression, whose result the two must have in common.  Versions of a tree may
+# have an extent under different numbers: extents without live bytes leave a datum.
 sub no_extents_overlap
 {
 	my ($node, $name, $digest, @tables) = @_;
@@ -290,13 +291,13 @@ sub no_extents_overlap
 	my $found = $node->safe_psql(
 		'postgres', qq(
 WITH extents AS (
-	SELECT DISTINCT e.first_page, e.pages, e.extent_no, $digest AS digest
+	SELECT DISTINCT e.first_page, e.pages, $digest AS digest
 	FROM ($all) AS v, blob_extents(b) AS e
 ), neighbours AS (
-	SELECT *, max(first_page + pages) OVER (ORDER BY first_page, pages, extent_no, digest
+	SELECT *, max(first_page + pages) OVER (ORDER BY first_page, pages, digest
 		ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS end_before FROM extents
 )
-SELECT first_page, pages, extent_no, encode(digest, 'hex') FROM neighbours
+SELECT first_page, pages, encode(digest, 'hex') FROM neighbours
 WHERE first_page < end_before));
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($found, '', $name);

@@ -8,6 +8,7 @@ use warnings;
 use Digest::SHA qw(sha256_hex);
 use Exporter 'import';
 use IO::Handle;
+use List::Util;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use POSIX ();
@@ -22,9 +23,10 @@ our @EXPORT = qw(
 );
 
 # Seed of the choices; number of clients; do the tests cut the power?  Then every statement may fail
-# before the processes are killed.  Last, how many compressed values were read after crashes.
+# before the processes are killed.  Last, how many compressed values, and how many with open digests,
+# were read after crashes.
 our ($seed, $clients, $cuts_power);
-our $compressed_count = 0;
+our ($compressed_count, $open_count) = (0, 0);
 my $max_rows = 60;
 
 my @special_sizes = (
@@ -88,7 +90,7 @@ sub random_size
 }
 
 # State of a client.  rows: "table:id" -> digest of the committed content; parts: digest -> parts of
-# the content; prepared: name -> change; history: changes in the order of their commits in this
+# the content, as bytes_of() takes them; prepared: name -> change; history: changes in the order of their commits in this
 # round.
 sub new_state
 {
@@ -112,8 +114,55 @@ sub new_value
 	my $id = $state->{next_id}++;
 	my $bytes = content_of($id, random_size());
 	my $digest = sha256_hex($bytes);
-	$state->{parts}{$digest} = [ [ $id, length($bytes) ] ];
+	$state->{parts}{$digest} = [ [ $id, 0, length($bytes) ] ];
 	return ($id, $bytes, $digest);
+}
+
+# The content of parts.  Each is a number, and the range that the part has of the bytes that
+# content_of() makes of it; for a larger size it only adds some.
+sub bytes_of
+{
+	my ($parts) = @_;
+	return join('', map { substr(content_of($_->[0], $_->[1] + $_->[2]), $_->[1]) } @$parts);
+}
+
+# Parts of a content from an offset on, of some length.
+sub slice
+{
+	my ($parts, $from, $length) = @_;
+	my @slice;
+	my $end = $from + $length;
+	my $at = 0;
+	foreach my $part (@$parts)
+	{
+		my ($no, $offset, $bytes) = @$part;
+		my ($first, $behind) = (List::Util::max($from - $at, 0), List::Util::min($end - $at, $bytes));
+		push @slice, [ $no, $offset + $first, $behind - $first ] if $behind > $first;
+		$at += $bytes;
+	}
+	return @slice;
+}
+
+# Change a value in the middle: an expression for it, and the parts of its content.
+sub change_in_the_middle
+{
+	my ($state, $parts) = @_;
+	my $size = List::Util::sum(map { $_->[2] } @$parts);
+	my $at = int(rand($size + 1));
+	my $after = $size - $at;
+	my $kind = (qw(write insert delete both patch))[ rand 5 ];
+	my $no = $state->{next_id}++;
+	my $bytes = $kind eq 'delete' ? '' : content_of($no, 1 + int(rand(20_000)));
+	$bytes = substr($bytes, 0, $after) if $kind =~ /write|patch/;
+	my $drop = List::Util::min($after, $kind =~ /write|patch/ ? length($bytes)
+		  : $kind eq 'insert' ? 0 : int(rand(60_000)));
+	my $literal = literal($bytes);
+	my @new = (slice($parts, 0, $at), length($bytes) ? [ $no, 0, length($bytes) ] : (),
+		slice($parts, $at + $drop, $after - $drop));
+	return ("blob_write(b, $at, $literal)", \@new) if $kind eq 'write';
+	return ("blob_patch(b, ARRAY[$at]::bigint[], ARRAY[$literal]::bytea[])", \@new) if $kind eq 'patch';
+	my $expression = $kind eq 'insert' ? 'b' : "blob_delete(b, $at, $drop)";
+	return ($kind eq 'delete' ? $expression : "blob_insert($expression, $at, $literal)", \@new);
 }
 
 # Return a row that this transaction may change or copy.
@@ -177,22 +226,29 @@ sub step
 	return step($state, $change, 0) unless $may_touch;
 
 	my ($key, $digest, $from, $id) = any_row($state, $change, 1);
-	if ($dice < 0.8 && $state->{parts}{$digest} && @{ $state->{parts}{$digest} } < 6)
+	my $parts = $state->{parts}{$digest};
+	$dice = rand();
+	if ($dice < 0.55 && $parts && @$parts && @$parts < 12)
 	{
-		my ($new_id, $bytes) = new_value($state);
-		my @parts = (@{ $state->{parts}{$digest} }, [ $new_id, length($bytes) ]);
-		my $whole = sha256_hex(join('', map { content_of(@$_) } @parts));
-		$state->{parts}{$whole} = \@parts;
+		my ($expression, $new);
+		if ($dice < 0.2)
+		{
+			my ($new_id, $bytes) = new_value($state);
+			($expression, $new) = ('b || ' . literal($bytes), [ @$parts, [ $new_id, 0, length($bytes) ] ]);
+		}
+		else { ($expression, $new) = change_in_the_middle($state, $parts); }
+		my $whole = sha256_hex(bytes_of($new));
+		$state->{parts}{$whole} = $new;
 		$change->{$key} = $whole;
-		return "UPDATE $from SET b = b || " . literal($bytes) . " WHERE id = $id;";
+		return "UPDATE $from SET b = $expression WHERE id = $id;";
 	}
-	if ($dice < 0.87)
+	if ($dice < 0.7)
 	{
 		my (undef, $bytes, $new) = new_value($state);
 		$change->{$key} = $new;
 		return "UPDATE $from SET b = " . literal($bytes) . " WHERE id = $id;";
 	}
-	return "UPDATE $from SET note = note + 1 WHERE id = $id;" if $dice < 0.92;
+	return "UPDATE $from SET note = note + 1 WHERE id = $id;" if $dice < 0.8;
 	$change->{$key} = undef;
 	return "DELETE FROM $from WHERE id = $id;";
 }
@@ -323,10 +379,11 @@ sub rows_of
 	my %rows;
 	my $sql = join(' UNION ALL ',
 		map { "SELECT '$_:' || id, encode(sha256(b::bytea), 'hex'), sha256(b) = sha256(b::bytea),
-			blob_compression(b) FROM $_" } 'shared', map { "t$_" } 1 .. $clients);
+			blob_compression(b), blob_digest_is_open(b)::int FROM $_" } 'shared', map { "t$_" } 1 .. $clients);
 	foreach my $line (split /\n/, $node->safe_psql('postgres', $sql))
 	{
-		my ($key, $digest, $agrees, $method) = split /\|/, $line;
+		my ($key, $digest, $agrees, $method, $is_open) = split /\|/, $line;
+		$open_count += $is_open;
 		$compressed_count++ if $method ne 'none';
 		$rows{$key} = $agrees eq 't' ? $digest : 'digest of the descriptor differs';
 	}
@@ -497,8 +554,10 @@ sub create_tables
 {
 	my ($node) = @_;
 	$node->safe_psql('postgres', join('; ',
-		map { "CREATE TABLE $_ (id bigint PRIMARY KEY, note integer DEFAULT 0, b blobstate)" }
-		'shared', map { "t$_" } 1 .. $clients));
+		(map { "CREATE TABLE $_ (id bigint PRIMARY KEY, note integer DEFAULT 0, b blobstate)" }
+		'shared', map { "t$_" } 1 .. $clients),
+		# Changes of most tables leave digests open.
+		map { "SELECT blobext_set_digest('t$_', 'b', 'deferred')" } 2 .. $clients));
 	return;
 }
 

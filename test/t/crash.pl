@@ -171,6 +171,7 @@ foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // join(' ', sort keys
 restart_after_crash = on
 checkpoint_timeout = 30s
 max_wal_size = 96MB
+blobext.rewrite_limit = 32kB
 ));
 	# The cluster is durable from here on; initdb has not synced it.
 	sync_cluster($node) if $cuts_power;
@@ -185,5 +186,6 @@ max_wal_size = 96MB
 	$node->clean_node;
 }
 cmp_ok($CrashLoad::compressed_count, '>', 0, 'compressed values were read after crashes');
+cmp_ok($CrashLoad::open_count, '>', 0, 'values with open digests were read after crashes');
 
 done_testing();

@@ -4,7 +4,9 @@
 # under every strategy.  (Files of dropped databases and extensions are in autogc.pl.)
 #
 # Seen to fail: without blob_assign_check_template() (the copies cannot read); without the look
-# at incarnations in remove_listed() (files of the new database go).
+# at incarnations in remove_listed() (files of the new database go); without blob_buffer_forget_store(),
+# and without blob_known_digests_forget_store() (a copy of a template that has the OID of another reads
+# that one's content, and gives its digests).
 use strict;
 use warnings;
 
@@ -150,7 +152,38 @@ holds('again', 20, 'the other one lives');
 kill_everything($node);
 $node->start;
 holds('again', 20, 'the other database is whole after one more crash');
-sql('postgres', "DROP DATABASE $_") foreach ('again', 'renamed', 'file_copy');
+
+# Two copies of one template with the same OID are the same store, with the same generations.
+$oid++;
+sub copy_template { return "CREATE DATABASE copied TEMPLATE empty OID $oid" }
+foreach my $round (1 .. 3)
+{
+	my $part = "(SELECT string_agg(sha256((i || 'of $round')::bytea), '') FROM generate_series(1, 9000) AS i)";
+	sql('postgres', copy_template());
+	sql('copied', 'DROP INDEX t_b_idx', q(SELECT blobext_set_digest('t', 'b', 'deferred')),
+		"INSERT INTO t SELECT i, $part FROM generate_series(1, 3) AS i");
+	sql('copied', q(SET blobext.rewrite_limit = '32kB'),
+		q(UPDATE t SET b = blob_write(b, 1000, '\xdead') WHERE id > 0));
+	my $is = "overlay($part PLACING '\\xdead' FROM 1001)";
+	is(sql('copied', "SELECT bool_and(blob_digest_is_open(b)), bool_and(sha256(b) = sha256($is)), bool_and(b::bytea = $is) FROM t WHERE id > 0"),
+		't|t|t', "copy $round of a template with one OID: content and digests are its own");
+	check_is_clean($node, "copy $round of a template with one OID: the check finds nothing", 'copied');
+	last if $round == 3;
+	sql('postgres', q(ALTER SYSTEM SET blobext.autogc_naptime = '1h'), 'SELECT pg_reload_conf()');
+	sleep 1.5;
+	sql('postgres', 'DROP DATABASE copied');
+	fails_with($node, copy_template(), '55006', qr/blobs of a dropped database with OID $oid are still there.*HINT:/s,
+		"copy $round: its OID is refused while its files are there");
+	sql('postgres', q(ALTER SYSTEM SET blobext.autogc_naptime = '1s'), 'SELECT pg_reload_conf()');
+	for (my $i = 0; directories($oid) && $i < 300; $i++) { sleep 0.1 }
+	fails_with($node, copy_template(), '55006', qr/dropped after the last checkpoint.*HINT:.*CHECKPOINT/s,
+		"copy $round: its OID is refused while a crash would remove its files once more");
+	sql('postgres', 'CHECKPOINT');
+}
+kill_everything($node);
+$node->start;
+is(sql('copied', 'SELECT count(*) FROM t WHERE sha256(b) = sha256(b::bytea)'), '4', 'a copy with a used OID is whole after a crash');
+sql('postgres', "DROP DATABASE $_") foreach ('again', 'renamed', 'file_copy', 'copied');
 for (my $i = 0; directories('*') && $i < 300; $i++) { sleep 0.1 }
 is(join(' ', directories('*')), '', 'dropped: nothing is left');
 $node->stop;

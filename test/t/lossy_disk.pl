@@ -183,6 +183,7 @@ sub run_rounds
 restart_after_crash = off
 checkpoint_timeout = 30s
 max_wal_size = 96MB
+blobext.rewrite_limit = 32kB
 blobext.keep_free = 0
 ));
 	create_tables($node);
@@ -222,5 +223,6 @@ foreach my $no (0 .. $#runs)
 }
 tell_figures($_) foreach sort keys %total;
 cmp_ok($CrashLoad::compressed_count, '>', 0, 'compressed values were read after cuts');
+cmp_ok($CrashLoad::open_count, '>', 0, 'values with open digests were read after cuts');
 
 done_testing();

@@ -9,6 +9,40 @@ queries="SELECT count(*) FROM v WHERE b = (SELECT b FROM v WHERE id = 11);
 	SELECT count(*) FROM w WHERE nullif(b, '\\x') IS NOT NULL;
 	SELECT count(*) FROM v, blob_chunks(b, 100000)"
 
+# Eight trees, four of them compressed, in a table x.
+trees="INSERT INTO x SELECT i, '', decode(repeat(md5(i::text), 20000), 'hex')
+		FROM generate_series(1, 4) AS i;
+	INSERT INTO x SELECT i, '', string_agg(sha256((i * 10000 + j)::text::bytea), '')::blobstate
+		FROM generate_series(5, 8) AS i, generate_series(1, 9000) AS j GROUP BY i;
+	UPDATE x SET b = blob_recompress(b, 'zstd') WHERE id <= 4;
+	UPDATE x SET b = blob_insert(b, 100000, 'inserted');
+	UPDATE x SET digest = encode(sha256(b), 'hex')"
+
+# $1: name, $2: what each statement of the rest must fail with
+refused()
+{
+	local name=$1 pattern=$2 statement
+	shift 2
+	for statement in "$@"; do
+		check "$name: it says why" "$(sql "$statement" 2>&1 | grep -c "$pattern")" 1
+	done
+}
+
+# Whatever asks for something of a tree, at port $1.
+trees_are_refused()
+{
+	local expression
+
+	for expression in 'b::bytea' 'length(b)' 'sha256(b)' 'b' 'blob_read(b, 0, 10)' \
+		'substring(b, 1, 5)' 'blob_storage(b)' 'md5(b)' 'blob_prefix(b)'; do
+		PGPORT=$1 refused "$2: $expression of a tree is refused" 'XX001.*unknown format' \
+			"SELECT $expression FROM x WHERE id = 7"
+	done
+	PGPORT=$1 refused "$2: COPY of trees is refused" 'XX001.*unknown format' 'COPY x TO STDOUT' \
+		'COPY x TO STDOUT (FORMAT binary)'
+	check "$2: rows of trees are counted" "$(PGPORT=$1 sql 'SELECT count(*) FROM x')" 8
+}
+
 # ---- an older primary with all that it knows, a newer standby ----
 
 start a 5790 "$old_bindir"
@@ -81,8 +115,23 @@ catch_up 5791 5792
 check 'remainders with a checksum: the older standby refuses them, each with a reason' \
 	"$(PGPORT=5792 sql 'SELECT sum(length(b::bytea)) FROM w' |
 		grep -c 'Reserved bytes are not zero')" 1
+
+# Trees, and a label that says of digests what the older version does not know.  Each use of a tree
+# is an error there; what it can do is right.
+PGPORT=5791 sql "CREATE TABLE x (id int PRIMARY KEY, digest text, b blobstate);
+	CREATE TABLE labelled (LIKE x); SELECT blobext_set_compression('labelled', 'b', 'zstd');
+	SELECT blobext_set_digest('labelled', 'b', 'deferred');
+	INSERT INTO labelled (id, b) VALUES (1, 'small'); SET blobext.rewrite_limit = '32kB';
+	$trees" > /dev/null
+catch_up 5791 5792
+trees_are_refused 5792 'newer primary, older standby'
+check 'a label of digests: the older standby reads a value that it knows' \
+	"$(PGPORT=5792 sql 'SELECT b::bytea FROM labelled')" '\x736d616c6c'
+
 stop c
 start c 5792 "$new_bindir"
+check 'trees: the updated standby reads them' \
+	"$(PGPORT=5792 sql "${intact/FROM v/FROM x}")" 8
 check 'remainders with a checksum: the updated standby reads them' \
 	"$(PGPORT=5792 sql "${intact/FROM v/FROM w}")" "$(PGPORT=5791 sql 'SELECT count(*) FROM w')"
 check 'SQL objects are updated, and then the standby: its answers' "$(PGPORT=5792 sql "$queries")" \
@@ -91,6 +140,47 @@ check 'SQL objects are updated, and then the standby: its answers' "$(PGPORT=579
 # ---- the standby that came last is promoted ----
 
 stop b
+# The older library on a primary with trees and that label.
+cp -R "$work/b" "$work/d2"
+start d2 5793 "$old_bindir"
+trees_are_refused 5793 'older library on a primary'
+export PGPORT=5793
+refused 'older library on a primary: a tree is not assigned' 'XX001.*unknown format' \
+	'INSERT INTO v (b) SELECT b FROM x WHERE id = 1'
+refused 'older library on a primary: a tree is not changed' 'XX001.*unknown format' \
+	"UPDATE x SET b = b || 'more'"
+refused 'older library on a primary: no index is made over trees' 'XX001.*unknown format' \
+	'CREATE INDEX ON x (b)'
+refused 'older library on a primary: nothing is stored in a column with a label of digests' \
+	'0A000.*unknown method of compression, "zstd, digest deferred"' \
+	"INSERT INTO labelled (id, b) SELECT 2, convert_to(repeat('x', 5000), 'UTF8')"
+sql "DELETE FROM v WHERE id % 3 = 0"
+sql "VACUUM v"
+said=$(sql 'SELECT freed_blobs, skipped_reason FROM blobext_gc()' 2>&1) || true
+echo "# the collector of the older library: $said"
+check 'older library on a primary: the collector frees nothing, and says so' \
+	"$(grep -c 'unknown format' <<< "$said")" 1
+check 'older library on a primary: the check names each tree' \
+	"$(sql "SELECT count(DISTINCT tid) FROM blobext_check() WHERE relation = 'x'::regclass
+		AND problem ~ 'unknown format'")" 8
+"$new_bindir/pg_dump" --schema-only -t labelled > "$work/labelled.sql"
+sql 'CREATE DATABASE restored TEMPLATE template0'
+PGDATABASE=restored sql 'CREATE EXTENSION blobext'
+check 'a dumped label of digests is refused by the older library' \
+	"$(PGDATABASE=restored "$new_bindir/psql" -X -q -v VERBOSITY=verbose \
+		-f "$work/labelled.sql" 2>&1 |
+		grep -c '22023: "zstd, digest deferred" is not a method of compression')" 1
+check 'a table is restored without the label by the older library' \
+	"$(PGDATABASE=restored sql 'SELECT count(*) FROM labelled')" 0
+export PGPORT=5790
+stop d2
+start d2 5793 "$new_bindir"
+check 'trees are whole after the older library was there' \
+	"$(PGPORT=5793 sql "${intact/FROM v/FROM x}")" 8
+check 'trees: the check finds nothing after the older library was there' \
+	"$(PGPORT=5793 sql 'SELECT * FROM blobext_check()')" ''
+stop d2
+
 PGPORT=5792 sql 'SELECT pg_promote()' > /dev/null
 PGPORT=5792 sql "$churn"
 collect 5792
@@ -128,4 +218,4 @@ stop c
 start c 5792 "$new_bindir"
 same 'checksums: back to the newer library' 5792 5792
 
-check 'no server has met a PANIC' "$(grep -l PANIC "$work"/[abcd].log)" ''
+check 'no server has met a PANIC' "$(grep -l PANIC "$work"/{a,b,c,d,d2}.log)" ''

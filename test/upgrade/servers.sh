@@ -71,7 +71,7 @@ stop_all()
 {
 	local status=$? directory
 
-	for directory in a b c d e; do
+	for directory in a b c d d2 e; do
 		[ ! -e "$work/$directory/postmaster.pid" ] || stop "$directory" immediate || true
 	done
 	[ $status -eq 0 ] || tail -n 15 "$work"/?.log
