@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "core/memory.h"
 #include "extents/ahead.h"
 #include "extents/buffered.h"
 #include "extents/damaged_pages.h"
@@ -20,303 +19,24 @@
 #include "extents/neighbours.h"
 #include "extents/read.h"
 #include "extents/read_error.h"
+#include "extents/read_requests.h"
 #include "extents/verify.h"
 #include "io/buffer.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
-#include "miscadmin.h"
-#include "store/map_sums.h"
 
-/* Chunks, or parts of them, that one request can cover. */
-#define MAX_PARTS BLOB_IO_MAX_VECTORS
-
-/*
- * Requests that reach the kernel in one call: on a virtual machine each call may cost an exit to
- * the host, which is dear compared with a request.
- */
-#define SUBMIT_BATCH 4
-
-StaticAssertDecl(BLOB_SUMS_MAX_PAGES == BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE,
-				 "a request has room for the checksums of its pages");
-
-/* The part of a request that lies in one chunk of one extent. */
-typedef struct ReadPart
-{
-	BlobGeneration generation;
-	uint64		extent_offset;	/* bytes from the extent's start, a multiple of the page */
-	uint32		length;			/* bytes read, a multiple of the page */
-	uint32		valid;			/* bytes of it that are content */
-	uint32		skip;			/* bytes before the wanted ones */
-	uint32		wanted;
-	uint32		chunk_bytes;	/* of the buffer, for this extent */
-	bool		lacks_sums;		/* has no checksums, and should: no reader gets the bytes */
-	char	   *target;
-	char	   *memory;			/* where the device puts it: in the I/O buffer, or in a slab */
-	int			fill_no;		/* of the buffer, or -1 */
-} ReadPart;
-
-typedef struct PendingRead
-{
-	BlobIoRequest request;
-	BlobPageNo	first_page;
-	int			part_count;		/* 0: not in use */
-	ReadPart	parts[MAX_PARTS];
-	BlobSummedPages summed[MAX_PARTS];	/* of each part: the pages for which the map has a sum */
-	uint32		sums[BLOB_SUMS_MAX_PAGES];	/* of all of these, as the map has them */
-	uint32		sum_count;
-} PendingRead;
-
-/* Static, like the buffers: the kernel may still look at a request after an error. */
-static PendingRead pending[BLOB_IO_BUFFER_COUNT];
-
-/* A read under way. */
-typedef struct ReadState
-{
-	BlobStore	store;
-	BlobStored *stored;
-	BlobAheadWindow *window;	/* NULL: nothing is read ahead */
-	BlobBufferUse use;
-	uint32		rewrites;		/* of the buffer, before the read */
-	int			error;			/* first errno seen, or 0, and where */
-	BlobPageNo	error_page;
-	BlobGeneration error_generation;	/* of the damaged page's extent */
-	bool		has_damage;		/* of a reader that notes it: a page without its checksum */
-	BlobPageNo	damaged_page;	/* the first one */
-	int			current;		/* request that is being filled, not yet started */
-	int			started;		/* requests so far */
-} ReadState;
-
-/* ---- requests ---- */
-
-/*
- * Note an error of the device.  It is reported after the second look: an extent that was freed
- * meanwhile may have lost its file, and then the file is not damaged.
- */
-static void
-note_error(ReadState *state, BlobPageNo page, int error)
-{
-	if (state->error != 0)
-		return;
-	state->error = error;
-	state->error_page = page;
-}
-
-/* A page does not have its checksum, or the map has none: an error, unless the reader notes it. */
-static bool
-accept_damage(ReadState *state, BlobPageNo page, int error)
-{
-	if (!state->stored->notes_damage)
-	{
-		note_error(state, page, error);
-		return false;
-	}
-	if (!state->has_damage)
-		state->damaged_page = page;
-	state->has_damage = true;
-	return true;
-}
-
-/*
- * Whether pages of a part have their checksums, or may be taken without.  now: the checksums that
- * they have, sums: those in the map.
- */
-static bool
-is_intact(ReadState *state, const ReadPart *part, const BlobSummedPages *pages, const uint32 *now,
-		  const uint32 *sums)
-{
-	int			page_no = blob_sums_find_damage(now, sums, pages->pages);
-
-	return !part->lacks_sums &&
-		(page_no < 0 || accept_damage(state, pages->first_page + page_no, EBADMSG));
-}
-
-/*
- * Copy a part to its target, and make it available in the buffer: end its fill, or put a copy
- * there.
- */
-static void
-finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
-{
-	if (!is_failed)
-		memcpy(part->target, part->memory + part->skip, part->wanted);
-	if (part->fill_no >= 0)
-		blob_buffer_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
-							 is_failed ? 0 : part->valid);
-	else if (state->use == BLOB_BUFFER_KEEP && !is_failed)
-		blob_buffer_put(&state->store.id, part->generation, part->chunk_bytes, part->extent_offset,
-						part->memory, part->valid, state->rewrites);
-}
-
-/* An errno of the device, but for those that mean checksums here. */
-static int
-device_error(int error)
-{
-	return error == EBADMSG || error == EILSEQ ? EIO : error;
-}
-
-/* Wait for the request of a buffer, if there is one, and finish its parts. */
-static void
-finish_read(ReadState *state, int buffer_no)
-{
-	PendingRead *read = &pending[buffer_no];
-	int			part_count = read->part_count;
-	uint32		sum_no = 0;
-	uint32		now[BLOB_SUMS_MAX_PAGES];
-
-	if (part_count == 0)
-		return;
-	blob_io_wait(&read->request);
-	read->part_count = 0;
-	if (read->request.error != 0)
-		note_error(state, read->first_page, device_error(read->request.error));
-	else
-		blob_page_sums(read->summed, part_count, now);
-	for (int i = 0; i < part_count; i++)
-	{
-		ReadPart   *part = &read->parts[i];
-
-		finish_part(state, part, read->request.error != 0 ||
-					!is_intact(state, part, &read->summed[i], now + sum_no,
-							   read->sums + sum_no));
-		sum_no += read->summed[i].pages;
-	}
-}
-
-/* Map the memory to which the parts of a request will be copied, while the device works. */
-static void
-prepare_targets(const PendingRead *read)
-{
-	const ReadPart *last = &read->parts[read->part_count - 1];
-
-	/* Parts of one request follow each other in the target, unless the buffer had one between. */
-	blob_memory_populate(read->parts[0].target, last->target + last->wanted -
-						 read->parts[0].target);
-}
-
-/*
- * Start the request that is being filled, and take the next buffer in turn, whose request is
- * finished first.
- */
-static void
-start_read(ReadState *state)
-{
-	PendingRead *read = &pending[state->current];
-
-	if (read->part_count == 0)
-		return;
-	read->request.is_write = false;
-	read->request.fd = blob_segment_open(&state->store.id, blob_segment_of(read->first_page),
-										 BLOB_SEGMENT_MISSING_OK);
-	if (read->request.fd < 0)
-	{
-		note_error(state, read->first_page, ENOENT);
-		for (int i = 0; i < read->part_count; i++)
-			finish_part(state, &read->parts[i], true);
-		read->part_count = 0;
-		return;
-	}
-	read->request.file_offset = blob_layout_file_offset(read->first_page);
-	read->request.buffer_no = state->current;
-	blob_io_start(&read->request);
-	/* Submit the first request at once: the device need not wait for a batch. */
-	if (state->started++ % SUBMIT_BATCH == 0)
-		blob_io_submit();
-	prepare_targets(read);
-
-	state->current = (state->current + 1) % BLOB_IO_BUFFER_COUNT;
-	finish_read(state, state->current);
-	CHECK_FOR_INTERRUPTS();
-}
-
-/* Whether the part at first_page can join the request that is being filled. */
-static bool
-continues(const PendingRead *read, BlobPageNo first_page, const ReadPart *part)
-{
-	return read->part_count > 0 && read->part_count < MAX_PARTS &&
-		read->first_page + read->request.length / BLOB_PAGE_SIZE == first_page &&
-		first_page % BLOB_SEGMENT_PAGES != 0 &&
-		read->request.length + part->length <= BLOB_IO_BUFFER_BYTES;
-}
-
-/*
- * Choose where the device puts a part: in a slab of the buffer, from which it is copied out, or at
- * its place in the buffer.
- */
-static void
-place_part(const ReadState *state, ReadPart *part, uint32 buffer_offset)
-{
-	part->fill_no = -1;
-	if (state->use != BLOB_BUFFER_BYPASS)
-		part->fill_no = blob_buffer_begin_fill(&state->store.id, part->generation,
-											   part->chunk_bytes, part->extent_offset,
-											   state->use);
-	if (part->fill_no >= 0)
-		part->memory = blob_buffer_fill_memory(part->fill_no) +
-			part->extent_offset % part->chunk_bytes;
-	else
-		part->memory = blob_io_buffer(state->current) + buffer_offset;
-}
-
-/*
- * Get the checksums of the last part's pages from the map.  An extent that was freed since the
- * first look may have lost them: that counts after the second look only, as damage does.
- */
-static void
-get_sums(ReadState *state, const BlobExtent *extent, PendingRead *read)
-{
-	ReadPart   *part = &read->parts[read->part_count];
-	uint64		page_no = part->extent_offset / BLOB_PAGE_SIZE;
-	uint32		pages = part->length / BLOB_PAGE_SIZE;
-	BlobSumsLook look = BLOB_SUMS_NONE;
-
-	/* Content that is lacking has other checksums: heal/ sorts that out. */
-	if (!state->stored->skips_sums && (!state->stored->may_lack || state->stored->notes_damage))
-		look = blob_map_get_sums(state->store.map, extent, page_no, pages,
-								 read->sums + read->sum_count);
-	if (look == BLOB_SUMS_DAMAGED)
-		part->lacks_sums = !accept_damage(state, extent->first_page + page_no, EILSEQ);
-	read->summed[read->part_count] = (BlobSummedPages) {
-		part->generation, extent->first_page + page_no, part->memory,
-		look == BLOB_SUMS_FOUND ? pages : 0
-	};
-	read->sum_count += read->summed[read->part_count].pages;
-}
-
-/* Add a part to the request that is being filled, or begin another one with it. */
-static void
-add_part(ReadState *state, BlobPageNo first_page, const BlobExtent *extent, const ReadPart *part)
-{
-	PendingRead *read = &pending[state->current];
-	ReadPart   *added;
-
-	if (!continues(read, first_page, part))
-	{
-		start_read(state);
-		read = &pending[state->current];
-		read->first_page = first_page;
-		read->request.length = 0;
-		read->sum_count = 0;
-	}
-	added = &read->parts[read->part_count];
-	*added = *part;
-	place_part(state, added, read->request.length);
-	get_sums(state, extent, read);
-	read->request.vectors[read->part_count].iov_base = added->memory;
-	read->request.vectors[read->part_count].iov_len = added->length;
-	read->request.vector_count = ++read->part_count;
-	read->request.length += added->length;
-}
+/* ---- parts ---- */
 
 /*
  * The part that has [offset, offset + wanted) of an extent, in whole pages.  In a sequence it goes
  * on to the end of the chunk, because requests ahead begin with the next chunk.
  */
-static ReadPart
-make_part(const ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
+static BlobReadPart
+make_part(const BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
 		  uint64 end, char *target)
 {
-	ReadPart	part = {
+	BlobReadPart	part = {
 		.generation = stored->extent.generation,
 		.wanted = wanted,
 		.target = target,
@@ -338,10 +58,10 @@ make_part(const ReadState *state, const BlobStoredExtent *stored, uint64 offset,
  * wanted bytes that are.
  */
 static uint32
-request_part(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
+request_part(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
 			 uint64 end, uint32 device_bytes, char *target)
 {
-	ReadPart	part = make_part(state, stored, offset, wanted, end, target);
+	BlobReadPart	part = make_part(state, stored, offset, wanted, end, target);
 
 	if (part.length > device_bytes)
 	{
@@ -349,7 +69,7 @@ request_part(ReadState *state, const BlobStoredExtent *stored, uint64 offset, ui
 		part.wanted = Min(part.wanted, part.length - part.skip);
 	}
 	part.valid = (uint32) Min(part.length, stored->bytes - part.extent_offset);
-	add_part(state, stored->extent.first_page + offset / BLOB_PAGE_SIZE, &stored->extent, &part);
+	blob_read_add(state, stored->extent.first_page + offset / BLOB_PAGE_SIZE, &stored->extent, &part);
 	return part.wanted;
 }
 
@@ -358,7 +78,7 @@ request_part(ReadState *state, const BlobStoredExtent *stored, uint64 offset, ui
  * chunk that crosses a segment's end is cut there.
  */
 static void
-read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint64 length,
+read_extent(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint64 length,
 			char *target)
 {
 	uint32		chunk_bytes = blob_buffer_chunk_bytes(stored->extent.pages);
@@ -394,7 +114,7 @@ read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uin
  * copied if it was itself requested ahead; otherwise after its own requests.
  */
 static void
-read_range(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
+read_range(BlobReadState *state, int first_no, uint64 offset, uint64 length, char *target)
 {
 	bool		starts_ahead = state->window != NULL && state->window->is_expected;
 
@@ -410,14 +130,13 @@ read_range(ReadState *state, int first_no, uint64 offset, uint64 length, char *t
 		target += part;
 		length -= part;
 	}
-	start_read(state);
+	blob_read_start(state);
 	if (!starts_ahead)
 	{
 		blob_io_submit();
 		blob_readahead_start(&state->store, state->stored, state->window);
 	}
-	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
-		finish_read(state, (state->current + i) % BLOB_IO_BUFFER_COUNT);
+	blob_read_finish_all(state);
 }
 
 /*
@@ -425,12 +144,10 @@ read_range(ReadState *state, int first_no, uint64 offset, uint64 length, char *t
  * returns or throws.
  */
 static void
-read_in_use(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
+read_in_use(BlobReadState *state, int first_no, uint64 offset, uint64 length, char *target)
 {
 	blob_io_begin();
-	state->rewrites = blob_buffer_rewrites();
-	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
-		pending[i].part_count = 0;
+	blob_read_begin(state);
 	PG_TRY();
 	{
 		read_range(state, first_no, offset, length, target);
@@ -446,14 +163,14 @@ read_in_use(ReadState *state, int first_no, uint64 offset, uint64 length, char *
 
 /* Whether a page did not have its checksum. */
 static bool
-found_damage(const ReadState *state)
+found_damage(const BlobReadState *state)
 {
 	return state->has_damage || state->error == EBADMSG || state->error == EILSEQ;
 }
 
 /* Whether values can have a page of an extent: one behind the mark only a forged value names. */
 static bool
-can_have_content(const ReadState *state, const BlobExtent *extent, BlobPageNo page)
+can_have_content(const BlobReadState *state, const BlobExtent *extent, BlobPageNo page)
 {
 	BlobMapEntry entry = blob_map_lookup(state->store.map, extent->first_page);
 
@@ -466,7 +183,7 @@ can_have_content(const ReadState *state, const BlobExtent *extent, BlobPageNo pa
  * since: it comes into the list.  For heal/ the content may be lacking.
  */
 static void
-list_damage(ReadState *state, int first_no, int end_no)
+list_damage(BlobReadState *state, int first_no, int end_no)
 {
 	BlobStored *stored = state->stored;
 	BlobPageNo	page = state->has_damage ? state->damaged_page : state->error_page;
@@ -488,7 +205,7 @@ list_damage(ReadState *state, int first_no, int end_no)
 
 /* Read a range with a look into the map before and after that. */
 static void
-read_verified(ReadState *state, uint64 offset, uint64 length, char *target)
+read_verified(BlobReadState *state, uint64 offset, uint64 length, char *target)
 {
 	BlobStored *stored = state->stored;
 	int			first_no = blob_stored_find(stored, offset);
@@ -528,7 +245,7 @@ page_of(const BlobStored *stored, uint64 offset)
  * the engine.  Requests ahead that have it, and those to be started, need the use.
  */
 static bool
-may_copy_first(const ReadState *state, uint64 offset, uint64 length)
+may_copy_first(const BlobReadState *state, uint64 offset, uint64 length)
 {
 	const BlobAheadWindow *window = state->window;
 
@@ -541,7 +258,7 @@ void
 blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_buffer, uint64 offset_bytes,
 				 uint64 length_bytes, char *target)
 {
-	ReadState	state = {
+	BlobReadState	state = {
 		.stored = stored,
 		.window = window,
 		.use = use_buffer ? blob_buffer_use_for(stored->value_bytes) : BLOB_BUFFER_BYPASS

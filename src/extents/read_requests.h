@@ -1,0 +1,61 @@
+/*
+ * extents/read_requests.h
+ *	  The requests of a read that is under way: for extents/read.c only.
+ *
+ * A request has one buffer of the I/O engine, and parts that follow each other on the device.  The
+ * parts go to slabs of the buffer, or to the request's own memory, and from there to their targets
+ * when the request has ended.  All of this within a use of the I/O engine.
+ */
+#ifndef BLOB_READ_REQUESTS_H
+#define BLOB_READ_REQUESTS_H
+
+#include "extents/readahead.h"
+#include "io/buffer.h"
+
+/* The part of a request that lies in one chunk of one extent. */
+typedef struct BlobReadPart
+{
+	BlobGeneration generation;
+	uint64		extent_offset;	/* bytes from the extent's start, a multiple of the page */
+	uint32		length;			/* bytes read, a multiple of the page */
+	uint32		valid;			/* bytes of it that are content */
+	uint32		skip;			/* bytes before the wanted ones */
+	uint32		wanted;
+	uint32		chunk_bytes;	/* of the buffer, for this extent */
+	bool		lacks_sums;		/* has no checksums, and should: no reader gets the bytes */
+	char	   *target;
+	char	   *memory;			/* where the device puts it: in the I/O buffer, or in a slab */
+	int			fill_no;		/* of the buffer, or -1 */
+} BlobReadPart;
+
+/* A read under way. */
+typedef struct BlobReadState
+{
+	BlobStore	store;
+	BlobStored *stored;
+	BlobAheadWindow *window;	/* NULL: nothing is read ahead */
+	BlobBufferUse use;
+	uint32		rewrites;		/* of the buffer, before the read */
+	int			error;			/* first errno seen, or 0, and where */
+	BlobPageNo	error_page;
+	BlobGeneration error_generation;	/* of the damaged page's extent */
+	bool		has_damage;		/* of a reader that notes it: a page without its checksum */
+	BlobPageNo	damaged_page;	/* the first one */
+	int			current;		/* request that is being filled, not yet started */
+	int			started;		/* requests so far */
+} BlobReadState;
+
+/* Begin a use: no request is in flight, and none is being filled. */
+extern void blob_read_begin(BlobReadState *state);
+
+/* Add a part to the request that is being filled, or begin another one with it. */
+extern void blob_read_add(BlobReadState *state, BlobPageNo first_page, const BlobExtent *extent,
+						  const BlobReadPart *part);
+
+/* Start the request that is being filled, if there is one. */
+extern void blob_read_start(BlobReadState *state);
+
+/* Wait for all requests that were started, and finish their parts. */
+extern void blob_read_finish_all(BlobReadState *state);
+
+#endif							/* BLOB_READ_REQUESTS_H */
