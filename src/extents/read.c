@@ -9,6 +9,9 @@
  * The range is cut into chunks of the buffer.  Chunks that the buffer lacks are read from the
  * device, adjacent chunks joined into one request.  All requests of the range are in flight at
  * once, as far as there are buffers.
+ *
+ * A read may have several ranges ("parts that were asked for").  They are read in the order of
+ * their place, not of their targets, by one use of the engine and with two looks for each extent.
  */
 #include "postgres.h"
 
@@ -26,51 +29,134 @@
 #include "io/segment.h"
 #include "io/stat.h"
 
+/* A read of several parts with fewer bytes reads exactly the pages that cover them. */
+#define MIN_JOINED_BYTES (128 * 1024)
+
 /* ---- parts ---- */
 
-/*
- * The part that has [offset, offset + wanted) of an extent, in whole pages.  In a sequence it goes
- * on to the end of the chunk, because requests ahead begin with the next chunk.
- */
-static BlobReadPart
-make_part(const BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
-		  uint64 end, char *target)
+/* Add the pages [start, end) of an extent to the requests, which have bytes from offset on. */
+static void
+add_pages(BlobReadState *state, const BlobStoredExtent *stored, uint64 start, uint64 end,
+		  uint64 offset, int first_no, int end_no)
 {
-	BlobReadPart	part = {
+	BlobReadPart part = {
 		.generation = stored->extent.generation,
-		.wanted = wanted,
-		.target = target,
+		.extent_offset = start,
+		.length = (uint32) (end - start),
+		.valid = (uint32) Min(end - start, stored->bytes - start),
+		.skip = (uint32) (offset - start),
+		.stored_offset = stored->start + start,
+		.asked = &state->asked[first_no],
+		.asked_count = end_no - first_no,
 		.chunk_bytes = blob_buffer_chunk_bytes(stored->extent.pages)
 	};
 
-	part.extent_offset = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE;
-	part.skip = (uint32) (offset - part.extent_offset);
-	part.length = (uint32) blob_pages_for(part.skip + wanted) * BLOB_PAGE_SIZE;
-	if (state->window != NULL && state->window->is_open)
-		part.length = (uint32) (blob_pages_for(Min(end, stored->bytes)) * BLOB_PAGE_SIZE -
-								part.extent_offset);
-	return part;
+	blob_read_add(state, stored->extent.first_page + start / BLOB_PAGE_SIZE, &stored->extent,
+				  &part);
+}
+
+/* The first page of [offset, offset + length), and the end of its last one; in bytes. */
+static uint64
+pages_start(uint64 offset)
+{
+	return offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE;
+}
+
+static uint64
+pages_end(uint64 end)
+{
+	return blob_pages_for(end) * BLOB_PAGE_SIZE;
 }
 
 /*
- * Add the part that has [offset, offset + wanted) of an extent to the requests, as far as the
- * device may be asked for it (device_bytes, from the page of offset on).  Returns how many of the
- * wanted bytes that are.
+ * Request the pages that have [offset, offset + wanted) of an extent, as far as the device may be
+ * asked for them (device_bytes, from the page of offset on).  In a sequence the part goes on to the
+ * end of the chunk, because requests ahead begin with the next chunk.  Returns how many of the
+ * wanted bytes were requested.
  */
 static uint32
 request_part(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
-			 uint64 end, uint32 device_bytes, char *target)
+			 uint64 chunk_end, uint32 device_bytes)
 {
-	BlobReadPart	part = make_part(state, stored, offset, wanted, end, target);
+	uint64		start = pages_start(offset);
+	uint64		end = pages_end(offset + wanted);
 
-	if (part.length > device_bytes)
+	if (state->window != NULL && state->window->is_open)
+		end = pages_end(Min(chunk_end, stored->bytes));
+	end = Min(end, start + device_bytes);
+	add_pages(state, stored, start, end, offset, state->asked_no, state->asked_no + 1);
+	return (uint32) Min(wanted, end - offset);
+}
+
+/* ---- parts that are joined ---- */
+
+/* Request the part that was joined, if there is one. */
+static void
+request_joined(BlobReadState *state)
+{
+	BlobReadJoined *joined = &state->joined;
+
+	if (joined->stored != NULL)
+		add_pages(state, joined->stored, joined->start, joined->end, joined->start,
+				  joined->first_no, joined->end_no);
+	joined->stored = NULL;
+}
+
+/*
+ * Begin a part with the page of an offset.  If the buffer keeps what is read, the part shall touch
+ * what it has of the chunk, because it keeps one range: so the part begins behind that, or ends
+ * before it; or it begins with the chunk, if the buffer has nothing.  None of these pages is dirty,
+ * and none has yet to be written: what a tree has in a chunk comes behind pages of older versions
+ * of it alone (blob/slot_writer.c).
+ */
+static void
+begin_joined(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint64 end)
+{
+	uint32		chunk_bytes = blob_buffer_chunk_bytes(stored->extent.pages);
+	uint64		chunk_start = offset / chunk_bytes * chunk_bytes;
+	BlobPageNo	page = stored->extent.first_page + offset / BLOB_PAGE_SIZE;
+	uint64		in_segment = page % BLOB_SEGMENT_PAGES * BLOB_PAGE_SIZE;
+	uint64		first = Max(chunk_start, pages_start(offset) - Min(pages_start(offset),
+																   in_segment));
+	BlobReadJoined *joined = &state->joined;
+	uint32		kept_start;
+	uint32		kept_end;
+
+	joined->stored = stored;
+	joined->first_no = state->asked_no;
+	joined->start = joined->end = pages_start(offset);
+	joined->limit = pages_end(end);
+	if (state->use != BLOB_BUFFER_KEEP)
+		return;
+	if (!blob_buffer_get_range(&state->store.id, stored->extent.generation, chunk_bytes, offset,
+							   &kept_start, &kept_end))
+		joined->start = first;
+	else if (offset >= chunk_start + kept_end)
+		joined->start = Max(first, pages_start(chunk_start + kept_end));
+	else if (offset < chunk_start + kept_start)
+		joined->end = joined->limit = Min(joined->limit, chunk_start + kept_start);
+}
+
+/*
+ * The same as request_part(), but later, with what is asked for in the same chunk.  What lies
+ * between is read, too.
+ */
+static uint32
+join_part(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
+		  uint64 chunk_end, uint32 device_bytes)
+{
+	BlobReadJoined *joined = &state->joined;
+	uint64		end = Min(pages_end(offset + wanted), pages_start(offset) + device_bytes);
+
+	if (joined->stored != stored || offset < joined->start || offset >= joined->limit)
 	{
-		part.length = device_bytes;
-		part.wanted = Min(part.wanted, part.length - part.skip);
+		request_joined(state);
+		begin_joined(state, stored, offset, chunk_end);
 	}
-	part.valid = (uint32) Min(part.length, stored->bytes - part.extent_offset);
-	blob_read_add(state, stored->extent.first_page + offset / BLOB_PAGE_SIZE, &stored->extent, &part);
-	return part.wanted;
+	end = Min(end, joined->limit);
+	joined->end = Max(joined->end, end);
+	joined->end_no = state->asked_no + 1;
+	return (uint32) Min(wanted, end - offset);
 }
 
 /*
@@ -87,7 +173,7 @@ read_extent(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset,
 	{
 		uint64		chunk_end = (offset / chunk_bytes + 1) * chunk_bytes;
 		BlobPageNo	page = stored->extent.first_page + offset / BLOB_PAGE_SIZE;
-		uint64		segment_end = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE +
+		uint64		segment_end = pages_start(offset) +
 			blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
 		uint64		end = Min(chunk_end, segment_end);
 		uint32		wanted = (uint32) Min(length, end - offset);
@@ -99,8 +185,10 @@ read_extent(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset,
 			blob_readahead_start(&state->store, state->stored, state->window);
 		got = blob_buffer_get(&state->store.id, stored->extent.generation, chunk_bytes, offset,
 							  wanted, state->use, target, &device_bytes);
-		if (got == 0)
-			got = request_part(state, stored, offset, wanted, end, device_bytes, target);
+		if (got == 0 && state->joins)
+			got = join_part(state, stored, offset, wanted, end, device_bytes);
+		else if (got == 0)
+			got = request_part(state, stored, offset, wanted, end, device_bytes);
 		offset += got;
 		target += got;
 		length -= got;
@@ -109,27 +197,38 @@ read_extent(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset,
 
 /* ---- ranges ---- */
 
+/* Read one of the parts that were asked for. */
+static void
+read_asked(BlobReadState *state, const BlobStoredPart *asked)
+{
+	uint64		offset = asked->offset;
+	uint64		end = asked->offset + asked->length;
+
+	for (int i = blob_stored_find(state->stored, offset); offset < end; i++)
+	{
+		const BlobStoredExtent *stored = &state->stored->extents[i];
+		uint64		part = Min(end, stored->start + stored->bytes) - offset;
+
+		read_extent(state, stored, offset - stored->start, part,
+					asked->target + (offset - asked->offset));
+		offset += part;
+	}
+}
+
 /*
- * Read a range that begins in the extent first_no.  Requests ahead are started before the range is
- * copied if it was itself requested ahead; otherwise after its own requests.
+ * Read what was asked for.  Requests ahead are started before it is copied if it was itself
+ * requested ahead; otherwise after its own requests.
  */
 static void
-read_range(BlobReadState *state, int first_no, uint64 offset, uint64 length, char *target)
+read_all(BlobReadState *state)
 {
 	bool		starts_ahead = state->window != NULL && state->window->is_expected;
 
 	if (starts_ahead)
 		blob_readahead_start(&state->store, state->stored, state->window);
-	for (int i = first_no; length > 0; i++)
-	{
-		const BlobStoredExtent *stored = &state->stored->extents[i];
-		uint64		part = Min(length, stored->start + stored->bytes - offset);
-
-		read_extent(state, stored, offset - stored->start, part, target);
-		offset += part;
-		target += part;
-		length -= part;
-	}
+	for (state->asked_no = 0; state->asked_no < state->asked_count; state->asked_no++)
+		read_asked(state, &state->asked[state->asked_no]);
+	request_joined(state);
 	blob_read_start(state);
 	if (!starts_ahead)
 	{
@@ -140,17 +239,17 @@ read_range(BlobReadState *state, int first_no, uint64 offset, uint64 length, cha
 }
 
 /*
- * Read a range within a use of the engine.  No request of the range is in flight when this
- * returns or throws.
+ * Read within a use of the engine.  No request of the read is in flight when this returns or
+ * throws.
  */
 static void
-read_in_use(BlobReadState *state, int first_no, uint64 offset, uint64 length, char *target)
+read_in_use(BlobReadState *state)
 {
 	blob_io_begin();
 	blob_read_begin(state);
 	PG_TRY();
 	{
-		read_range(state, first_no, offset, length, target);
+		read_all(state);
 	}
 	PG_FINALLY();
 	{
@@ -172,27 +271,30 @@ found_damage(const BlobReadState *state)
 static bool
 can_have_content(const BlobReadState *state, const BlobExtent *extent, BlobPageNo page)
 {
-	BlobMapEntry entry = blob_map_lookup(state->store.map, extent->first_page);
+	BlobMapEntry entry;
 
-	return page >= extent->first_page && page < extent->first_page + extent->pages &&
-		(page - extent->first_page) * BLOB_PAGE_SIZE < blob_map_entry_high_water(&entry);
+	if (page < extent->first_page || page >= extent->first_page + extent->pages)
+		return false;
+	entry = blob_map_lookup(state->store.map, extent->first_page);
+	return (page - extent->first_page) * BLOB_PAGE_SIZE < blob_map_entry_high_water(&entry);
 }
 
 /*
- * A page did not have its checksum, twice, and all extents of [first_no, end_no) were looked up
- * since: it comes into the list.  For heal/ the content may be lacking.
+ * A page did not have its checksum, twice, and the extents with parts were looked up since: it
+ * comes into the list.  For heal/ the content may be lacking.
  */
 static void
-list_damage(BlobReadState *state, int first_no, int end_no)
+list_damage(BlobReadState *state)
 {
 	BlobStored *stored = state->stored;
 	BlobPageNo	page = state->has_damage ? state->damaged_page : state->error_page;
 
-	for (int i = first_no; i < end_no && !stored->may_lack; i++)
+	for (int i = 0; i < stored->count && !stored->may_lack; i++)
 	{
 		const BlobExtent *extent = &stored->extents[i].extent;
 
-		if (!can_have_content(state, extent, page))
+		if (extent->generation == BLOB_INVALID_GENERATION ||
+			!can_have_content(state, extent, page))
 			continue;
 		state->error_generation = extent->generation;
 		blob_damaged_page_note(&state->store.id, extent, page,
@@ -203,29 +305,43 @@ list_damage(BlobReadState *state, int first_no, int end_no)
 	stored->has_damage |= state->has_damage;
 }
 
-/* Read a range with a look into the map before and after that. */
+/* A look into the map for each extent that has a part, before or after the read. */
 static void
-read_verified(BlobReadState *state, uint64 offset, uint64 length, char *target)
+look_up(BlobReadState *state, bool is_after)
 {
 	BlobStored *stored = state->stored;
-	int			first_no = blob_stored_find(stored, offset);
-	int			end_no = first_no + 1;
+	int			done = 0;		/* extents before this one were looked up, or have no part */
 
-	while (end_no < stored->count && stored->extents[end_no].start < offset + length)
-		end_no++;
-	blob_verify_before(&state->store, stored, first_no, end_no);
-	read_in_use(state, first_no, offset, length, target);
-	blob_verify_after(&state->store, stored, first_no, end_no);
+	for (int i = 0; i < state->asked_count; i++)
+	{
+		const BlobStoredPart *asked = &state->asked[i];
+		int			first_no = Max(done, blob_stored_find(stored, asked->offset));
+
+		done = Max(done, blob_stored_find(stored, asked->offset + asked->length - 1) + 1);
+		if (is_after)
+			blob_verify_after(&state->store, stored, first_no, done);
+		else
+			blob_verify_before(&state->store, stored, first_no, done);
+	}
+}
+
+/* Read with a look into the map before and after that. */
+static void
+read_verified(BlobReadState *state)
+{
+	look_up(state, false);
+	read_in_use(state);
+	look_up(state, true);
 	if (found_damage(state))
 	{
 		/* A page that is being repaired, or came wrong over a cable, is right the second time. */
 		state->error = 0;
 		state->has_damage = false;
-		read_in_use(state, first_no, offset, length, target);
-		blob_verify_after(&state->store, stored, first_no, end_no);
+		read_in_use(state);
+		look_up(state, true);
 	}
 	if (found_damage(state))
-		list_damage(state, first_no, end_no);
+		list_damage(state);
 	if (state->error != 0)
 		blob_read_report_error(&state->store.id, state->error_page, state->error_generation,
 							   state->error);
@@ -254,30 +370,111 @@ may_copy_first(const BlobReadState *state, uint64 offset, uint64 length)
 		!blob_ahead_covers(&state->store.id, page_of(state->stored, offset));
 }
 
+/*
+ * Copy the first of the parts that were asked for from the buffer, as far as that may be done and
+ * has the bytes.  Returns how many were copied.
+ */
+static uint64
+copy_buffered(BlobReadState *state, const BlobStoredPart *asked)
+{
+	if (!may_copy_first(state, asked->offset, asked->length))
+		return 0;
+	return blob_buffered_copy(&state->store, state->stored, asked->offset, asked->length,
+							  asked->target);
+}
+
+/* The end of a read of some bytes; is_missing: the buffer lacked some. */
+static void
+end_read(BlobReadState *state, uint64 length_bytes, bool is_missing)
+{
+	if (state->use == BLOB_BUFFER_KEEP)
+		blob_neighbours_note(&state->store, state->stored, length_bytes, is_missing);
+	blob_store_close(&state->store);
+
+	blob_stat_count_in_database(content_reads, 1);
+	blob_stat_count_in_database(content_read_bytes, length_bytes);
+}
+
 void
 blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_buffer, uint64 offset_bytes,
 				 uint64 length_bytes, char *target)
 {
-	BlobReadState	state = {
+	BlobStoredPart asked = {offset_bytes, length_bytes, target};
+	BlobReadState state = {
 		.stored = stored,
 		.window = window,
-		.use = use_buffer ? blob_buffer_use_for(stored->value_bytes) : BLOB_BUFFER_BYPASS
+		.use = use_buffer ? blob_buffer_use_for(stored->value_bytes) : BLOB_BUFFER_BYPASS,
+		.asked = &asked,
+		.asked_count = 1
 	};
-	uint64		copied = 0;
+	uint64		copied;
 
 	Assert(offset_bytes + length_bytes <= blob_stored_known_end(stored));
 
 	blob_store_open(&state.store, AccessShareLock);
-	if (may_copy_first(&state, offset_bytes, length_bytes))
-		copied = blob_buffered_copy(&state.store, stored, offset_bytes, length_bytes, target);
-	if (copied < length_bytes)
-		read_verified(&state, offset_bytes + copied, length_bytes - copied, target + copied);
-	if (state.use == BLOB_BUFFER_KEEP)
-		blob_neighbours_note(&state.store, stored, length_bytes, copied < length_bytes);
-	blob_store_close(&state.store);
+	copied = copy_buffered(&state, &asked);
+	asked = (BlobStoredPart) {offset_bytes + copied, length_bytes - copied, target + copied};
+	if (asked.length > 0)
+		read_verified(&state);
+	end_read(&state, length_bytes, asked.length > 0);
+}
 
-	blob_stat_count_in_database(content_reads, 1);
-	blob_stat_count_in_database(content_read_bytes, length_bytes);
+/* ---- several parts ---- */
+
+static int
+compare_parts(const void *a, const void *b)
+{
+	uint64		first = ((const BlobStoredPart *) a)->offset;
+	uint64		second = ((const BlobStoredPart *) b)->offset;
+
+	return first < second ? -1 : first > second;
+}
+
+void
+blob_stored_sort_parts(BlobStoredPart *parts, int count)
+{
+	qsort(parts, count, sizeof(BlobStoredPart), compare_parts);
+}
+
+/* Take the parts out that can be copied from the buffer at once.  Returns how many are left. */
+static int
+copy_parts(BlobReadState *state, BlobStoredPart *parts, int count)
+{
+	int			left = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (copy_buffered(state, &parts[i]) < parts[i].length)
+			parts[left++] = parts[i];
+	}
+	return left;
+}
+
+void
+blob_stored_read_parts(BlobStored *stored, bool use_buffer, BlobStoredPart *parts, int count)
+{
+	BlobReadState state = {
+		.stored = stored,
+		.use = use_buffer ? blob_buffer_use_for(stored->value_bytes) : BLOB_BUFFER_BYPASS,
+		.asked = parts,
+		.asked_count = count
+	};
+	uint64		length = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		Assert(parts[i].length > 0 &&
+			   parts[i].offset + parts[i].length <= blob_stored_known_end(stored));
+		length += parts[i].length;
+	}
+	state.joins = length >= MIN_JOINED_BYTES;
+	blob_stored_sort_parts(parts, count);
+	blob_store_open(&state.store, AccessShareLock);
+	if (length <= BLOB_BUFFERED_MAX_BYTES)
+		state.asked_count = copy_parts(&state, parts, count);
+	if (state.asked_count > 0)
+		read_verified(&state);
+	end_read(&state, length, state.asked_count > 0);
 }
 
 /* ---- before a read ---- */

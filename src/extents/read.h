@@ -29,6 +29,19 @@ extern void blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool u
 							 uint64 offset_bytes, uint64 length_bytes, char *target);
 
 /*
+ * The same for several parts at once, which are parts of one target, without a window.  Their
+ * requests are in flight together, in the order of their place, and parts in one chunk of the
+ * buffer have one request.  So pages between them may be read; these are compared with nothing, and
+ * damage of theirs is no error.  The pages before a part in its chunk are such pages, too: they were
+ * written before the part was.  Changes the order of the parts.
+ */
+extern void blob_stored_read_parts(BlobStored *stored, bool use_buffer, BlobStoredPart *parts,
+								   int count);
+
+/* Sort parts by their place. */
+extern void blob_stored_sort_parts(BlobStoredPart *parts, int count);
+
+/*
  * ERROR, as reading all stored bytes would report, unless the extents pass the first look, and the
  * files exist and are long enough.  The caller has made all extents known.
  */

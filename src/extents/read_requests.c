@@ -69,34 +69,116 @@ accept_damage(BlobReadState *state, BlobPageNo page, int error)
 }
 
 /*
- * Whether pages of a part have their checksums, or may be taken without.  now: the checksums that
- * they have, sums: those in the map.
+ * The bytes of [from, to) of a part, counted from its start, that one of the asked parts has.
+ * Returns their number, and the first one.
  */
-static bool
-is_intact(BlobReadState *state, const BlobReadPart *part, const BlobSummedPages *pages, const uint32 *now,
-		  const uint32 *sums)
+static uint32
+find_asked(const BlobReadPart *part, const BlobStoredPart *asked, uint32 from, uint32 to,
+		   uint32 *first)
 {
-	int			page_no = blob_sums_find_damage(now, sums, pages->pages);
+	uint64		start = part->stored_offset + Max(from, part->skip);
+	uint64		end = part->stored_offset + Min(to, part->valid);
 
-	return !part->lacks_sums &&
-		(page_no < 0 || accept_damage(state, pages->first_page + page_no, EBADMSG));
+	start = Max(start, asked->offset);
+	end = Min(end, asked->offset + asked->length);
+	*first = (uint32) (start - part->stored_offset);
+	return start < end ? (uint32) (end - start) : 0;
+}
+
+/* Whether the page_no-th page of a part has bytes that were asked for. */
+static bool
+is_asked(const BlobReadPart *part, uint32 page_no)
+{
+	uint32		start = page_no * BLOB_PAGE_SIZE;
+	uint32		first;
+
+	for (int i = 0; i < part->asked_count; i++)
+	{
+		if (find_asked(part, &part->asked[i], start, start + BLOB_PAGE_SIZE, &first) > 0)
+			return true;
+	}
+	return false;
 }
 
 /*
- * Copy a part to its target, and make it available in the buffer: end its fill, or put a copy
+ * Whether pages of a part that were asked for have their checksums, or may be taken without.  If
+ * another page does not, the buffer does not get the part.  now: the checksums that they have,
+ * sums: those in the map.
+ */
+static bool
+is_intact(BlobReadState *state, BlobReadPart *part, const BlobSummedPages *pages,
+		  const uint32 *now, const uint32 *sums)
+{
+	uint32		from = 0;
+	int			found;
+
+	while ((found = blob_sums_find_damage(now + from, sums + from, pages->pages - from)) >= 0)
+	{
+		uint32		page_no = from + found;
+
+		if (is_asked(part, page_no))
+			return accept_damage(state, pages->first_page + page_no, EBADMSG);
+		part->is_withheld = true;
+		from = page_no + 1;
+	}
+	return !part->lacks_sums;
+}
+
+/* Copy the bytes of a part that were asked for to their targets. */
+static void
+copy_asked(const BlobReadPart *part)
+{
+	for (int i = 0; i < part->asked_count; i++)
+	{
+		const BlobStoredPart *asked = &part->asked[i];
+		uint32		first;
+		uint32		bytes = find_asked(part, asked, 0, part->length, &first);
+
+		if (bytes > 0)
+			memcpy(asked->target + (part->stored_offset + first - asked->offset),
+				   part->memory + first, bytes);
+	}
+}
+
+/*
+ * Copy what was asked for, and make the part available in the buffer: end its fill, or put a copy
  * there.
  */
 static void
 finish_part(const BlobReadState *state, const BlobReadPart *part, bool is_failed)
 {
+	bool		is_offered = !is_failed && !part->is_withheld;
+
 	if (!is_failed)
-		memcpy(part->target, part->memory + part->skip, part->wanted);
+		copy_asked(part);
 	if (part->fill_no >= 0)
 		blob_buffer_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
-							 is_failed ? 0 : part->valid);
-	else if (state->use == BLOB_BUFFER_KEEP && !is_failed)
+							 is_offered ? part->valid : 0);
+	else if (state->use == BLOB_BUFFER_KEEP && is_offered)
 		blob_buffer_put(&state->store.id, part->generation, part->chunk_bytes, part->extent_offset,
 						part->memory, part->valid, state->rewrites);
+}
+
+/*
+ * Map the memory of the targets of several parts, which are parts of one: their requests are in
+ * another order.  Called before the first wait.
+ */
+static void
+populate_targets(BlobReadState *state)
+{
+	char	   *first = state->asked[0].target;
+	char	   *end = first;
+
+	if (state->is_populated || state->asked_count == 1)
+		return;
+	state->is_populated = true;
+	for (int i = 0; i < state->asked_count; i++)
+	{
+		first = Min(first, state->asked[i].target);
+		end = Max(end, state->asked[i].target + state->asked[i].length);
+	}
+	blob_io_submit();
+	blob_memory_populate(first, end - first);
 }
 
 /* An errno of the device, but for those that mean checksums here. */
@@ -117,6 +199,7 @@ finish_read(BlobReadState *state, int buffer_no)
 
 	if (part_count == 0)
 		return;
+	populate_targets(state);
 	blob_io_wait(&read->request);
 	read->part_count = 0;
 	if (read->request.error != 0)
@@ -125,7 +208,7 @@ finish_read(BlobReadState *state, int buffer_no)
 		blob_page_sums(read->summed, part_count, now);
 	for (int i = 0; i < part_count; i++)
 	{
-		BlobReadPart   *part = &read->parts[i];
+		BlobReadPart *part = &read->parts[i];
 
 		finish_part(state, part, read->request.error != 0 ||
 					!is_intact(state, part, &read->summed[i], now + sum_no,
@@ -136,13 +219,17 @@ finish_read(BlobReadState *state, int buffer_no)
 
 /* Map the memory to which the parts of a request will be copied, while the device works. */
 static void
-prepare_targets(const PendingRead *read)
+prepare_targets(const BlobReadState *state, const PendingRead *read)
 {
+	const BlobReadPart *first = &read->parts[0];
 	const BlobReadPart *last = &read->parts[read->part_count - 1];
+	const BlobStoredPart *asked = first->asked;
+	uint64		start = first->stored_offset + first->skip - asked->offset;
+	uint64		end = last->stored_offset + last->length - asked->offset;
 
 	/* Parts of one request follow each other in the target, unless the buffer had one between. */
-	blob_memory_populate(read->parts[0].target, last->target + last->wanted -
-						 read->parts[0].target);
+	if (state->asked_count == 1)
+		blob_memory_populate(asked->target + start, Min(end, asked->length) - start);
 }
 
 /* Takes the next buffer in turn, whose request is finished first. */
@@ -170,7 +257,7 @@ blob_read_start(BlobReadState *state)
 	/* Submit the first request at once: the device need not wait for a batch. */
 	if (state->started++ % SUBMIT_BATCH == 0)
 		blob_io_submit();
-	prepare_targets(read);
+	prepare_targets(state, read);
 
 	state->current = (state->current + 1) % BLOB_IO_BUFFER_COUNT;
 	finish_read(state, state->current);
@@ -207,13 +294,35 @@ place_part(const BlobReadState *state, BlobReadPart *part, uint32 buffer_offset)
 }
 
 /*
+ * Get the checksum of each page of a part, of which some are lacking.  False if one that was asked
+ * for is.
+ */
+static bool
+get_each_sum(BlobReadState *state, const BlobExtent *extent, BlobReadPart *part, uint32 *sums)
+{
+	uint64		first_no = part->extent_offset / BLOB_PAGE_SIZE;
+
+	for (uint32 i = 0; i < part->length / BLOB_PAGE_SIZE; i++)
+	{
+		if (blob_map_get_sums(state->store.map, extent, first_no + i, 1, &sums[i]) ==
+			BLOB_SUMS_FOUND)
+			continue;
+		if (is_asked(part, i))
+			return false;
+		sums[i] = BLOB_SUM_UNKNOWN;
+		part->is_withheld = true;
+	}
+	return true;
+}
+
+/*
  * Get the checksums of the last part's pages from the map.  An extent that was freed since the
  * first look may have lost them: that counts after the second look only, as damage does.
  */
 static void
 get_sums(BlobReadState *state, const BlobExtent *extent, PendingRead *read)
 {
-	BlobReadPart   *part = &read->parts[read->part_count];
+	BlobReadPart *part = &read->parts[read->part_count];
 	uint64		page_no = part->extent_offset / BLOB_PAGE_SIZE;
 	uint32		pages = part->length / BLOB_PAGE_SIZE;
 	BlobSumsLook look = BLOB_SUMS_NONE;
@@ -222,6 +331,9 @@ get_sums(BlobReadState *state, const BlobExtent *extent, PendingRead *read)
 	if (!state->stored->skips_sums && (!state->stored->may_lack || state->stored->notes_damage))
 		look = blob_map_get_sums(state->store.map, extent, page_no, pages,
 								 read->sums + read->sum_count);
+	if (look == BLOB_SUMS_DAMAGED &&
+		get_each_sum(state, extent, part, read->sums + read->sum_count))
+		look = BLOB_SUMS_FOUND;
 	if (look == BLOB_SUMS_DAMAGED)
 		part->lacks_sums = !accept_damage(state, extent->first_page + page_no, EILSEQ);
 	read->summed[read->part_count] = (BlobSummedPages) {
@@ -232,10 +344,11 @@ get_sums(BlobReadState *state, const BlobExtent *extent, PendingRead *read)
 }
 
 void
-blob_read_add(BlobReadState *state, BlobPageNo first_page, const BlobExtent *extent, const BlobReadPart *part)
+blob_read_add(BlobReadState *state, BlobPageNo first_page, const BlobExtent *extent,
+			  const BlobReadPart *part)
 {
 	PendingRead *read = &pending[state->current];
-	BlobReadPart   *added;
+	BlobReadPart *added;
 
 	if (!continues(read, first_page, part))
 	{
@@ -259,6 +372,7 @@ void
 blob_read_begin(BlobReadState *state)
 {
 	state->rewrites = blob_buffer_rewrites();
+	state->joined.stored = NULL;
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
 		pending[i].part_count = 0;
 }

@@ -19,14 +19,30 @@ typedef struct BlobReadPart
 	uint64		extent_offset;	/* bytes from the extent's start, a multiple of the page */
 	uint32		length;			/* bytes read, a multiple of the page */
 	uint32		valid;			/* bytes of it that are content */
-	uint32		skip;			/* bytes before the wanted ones */
-	uint32		wanted;
+	uint32		skip;			/* bytes before the first wanted one */
+	uint64		stored_offset;	/* of its first byte */
+	const BlobStoredPart *asked;	/* what the caller has asked for: those that this part may have */
+	int			asked_count;
 	uint32		chunk_bytes;	/* of the buffer, for this extent */
 	bool		lacks_sums;		/* has no checksums, and should: no reader gets the bytes */
-	char	   *target;
+	bool		is_withheld;	/* from the buffer: damaged in a page that no caller has asked for */
 	char	   *memory;			/* where the device puts it: in the I/O buffer, or in a slab */
 	int			fill_no;		/* of the buffer, or -1 */
 } BlobReadPart;
+
+/*
+ * A part to come, of one chunk: from its first page to the last one that was asked for.  Offsets
+ * are those in the extent.
+ */
+typedef struct BlobReadJoined
+{
+	const BlobStoredExtent *stored; /* NULL: there is none */
+	uint64		start;			/* a multiple of the page, as the others */
+	uint64		end;
+	uint64		limit;			/* so far it may grow */
+	int			first_no;		/* of the parts that were asked for: those that it may have */
+	int			end_no;
+} BlobReadJoined;
 
 /* A read under way. */
 typedef struct BlobReadState
@@ -35,6 +51,12 @@ typedef struct BlobReadState
 	BlobStored *stored;
 	BlobAheadWindow *window;	/* NULL: nothing is read ahead */
 	BlobBufferUse use;
+	const BlobStoredPart *asked;	/* what is read, in the order of its place */
+	int			asked_count;
+	int			asked_no;		/* the part that the read has come to */
+	bool		joins;			/* what is asked for in one chunk becomes one part */
+	BlobReadJoined joined;
+	bool		is_populated;	/* of several parts: the memory of their targets */
 	uint32		rewrites;		/* of the buffer, before the read */
 	int			error;			/* first errno seen, or 0, and where */
 	BlobPageNo	error_page;

@@ -37,6 +37,14 @@ typedef struct BlobStored
 	BlobPageNo	damaged_page;	/* the first one */
 } BlobStored;
 
+/* A part of the stored bytes, and where a read copies it to. */
+typedef struct BlobStoredPart
+{
+	uint64		offset;			/* stored offset */
+	uint64		length;			/* bytes, at least 1 */
+	char	   *target;
+} BlobStoredPart;
+
 /* Stored offset up to which the extents are known. */
 static inline uint64
 blob_stored_known_end(const BlobStored *stored)
