@@ -354,7 +354,7 @@ read_tree(BlobReader *reader, uint64 offset, uint64 length, char *buffer)
 
 	for (; length > 0; length -= step)
 	{
-		bool		is_first;	/* what is read ahead, before this read */
+		bool		is_first;	/* requests ahead come before those of this read */
 
 		step = has_frames(descriptor) ? Min(length, TREE_STEP_BYTES) : length;
 		blob_readahead_note(&reader->window, offset, step);

@@ -103,11 +103,10 @@ request_joined(BlobReadState *state)
 }
 
 /*
- * Begin a part with the page of an offset.  If the buffer keeps what is read, the part shall touch
- * what it has of the chunk, because it keeps one range: so the part begins behind that, or ends
- * before it; or it begins with the chunk, if the buffer has nothing.  None of these pages is dirty,
- * and none has yet to be written: what a tree has in a chunk comes behind pages of older versions
- * of it alone (blob/slot_writer.c).
+ * Begin a part with the page of an offset.  The buffer keeps one range of a chunk.  So a part that
+ * it shall keep begins where that range ends, or ends where it begins; or it begins with the chunk,
+ * if the buffer has nothing.  None of these pages is dirty, and none has yet to be written: before
+ * the pieces of a tree in a chunk are pages of older versions of it alone (blob/slot_writer.c).
  */
 static void
 begin_joined(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint64 end)
@@ -138,8 +137,8 @@ begin_joined(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset
 }
 
 /*
- * The same as request_part(), but later, with what is asked for in the same chunk.  What lies
- * between is read, too.
+ * The same as request_part(), but later, as one part with other bytes of the same chunk that were
+ * asked for, and the pages between.
  */
 static uint32
 join_part(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
@@ -216,8 +215,8 @@ read_asked(BlobReadState *state, const BlobStoredPart *asked)
 }
 
 /*
- * Read what was asked for.  Requests ahead are started before it is copied if it was itself
- * requested ahead; otherwise after its own requests.
+ * Read all parts that were asked for.  Requests ahead are started before these are copied if they
+ * were themselves requested ahead; otherwise after their own requests.
  */
 static void
 read_all(BlobReadState *state)
@@ -420,21 +419,6 @@ blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_buffer, u
 }
 
 /* ---- several parts ---- */
-
-static int
-compare_parts(const void *a, const void *b)
-{
-	uint64		first = ((const BlobStoredPart *) a)->offset;
-	uint64		second = ((const BlobStoredPart *) b)->offset;
-
-	return first < second ? -1 : first > second;
-}
-
-void
-blob_stored_sort_parts(BlobStoredPart *parts, int count)
-{
-	qsort(parts, count, sizeof(BlobStoredPart), compare_parts);
-}
 
 /* Take the parts out that can be copied from the buffer at once.  Returns how many are left. */
 static int

@@ -141,8 +141,8 @@ copy_asked(const BlobReadPart *part)
 }
 
 /*
- * Copy what was asked for, and make the part available in the buffer: end its fill, or put a copy
- * there.
+ * Copy the bytes that were asked for, and make the part available in the buffer: end its fill, or
+ * put a copy there.
  */
 static void
 finish_part(const BlobReadState *state, const BlobReadPart *part, bool is_failed)

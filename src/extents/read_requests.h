@@ -21,7 +21,7 @@ typedef struct BlobReadPart
 	uint32		valid;			/* bytes of it that are content */
 	uint32		skip;			/* bytes before the first wanted one */
 	uint64		stored_offset;	/* of its first byte */
-	const BlobStoredPart *asked;	/* what the caller has asked for: those that this part may have */
+	const BlobStoredPart *asked;	/* parts that may have bytes of this one */
 	int			asked_count;
 	uint32		chunk_bytes;	/* of the buffer, for this extent */
 	bool		lacks_sums;		/* has no checksums, and should: no reader gets the bytes */
@@ -51,10 +51,10 @@ typedef struct BlobReadState
 	BlobStored *stored;
 	BlobAheadWindow *window;	/* NULL: nothing is read ahead */
 	BlobBufferUse use;
-	const BlobStoredPart *asked;	/* what is read, in the order of its place */
+	const BlobStoredPart *asked;	/* parts that were asked for, by their stored offsets */
 	int			asked_count;
 	int			asked_no;		/* the part that the read has come to */
-	bool		joins;			/* what is asked for in one chunk becomes one part */
+	bool		joins;			/* those in one chunk are read as one part */
 	BlobReadJoined joined;
 	bool		is_populated;	/* of several parts: the memory of their targets */
 	uint32		rewrites;		/* of the buffer, before the read */

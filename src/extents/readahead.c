@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "extents/ahead.h"
-#include "extents/read.h"
 #include "extents/readahead.h"
 #include "extents/verify.h"
 #include "io/engine.h"

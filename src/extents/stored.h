@@ -69,4 +69,7 @@ blob_stored_find(const BlobStored *stored, uint64 offset)
 	return no;
 }
 
+/* Sort parts by their stored offsets: those of one extent by their place. */
+extern void blob_stored_sort_parts(BlobStoredPart *parts, int count);
+
 #endif							/* BLOB_STORED_H */

@@ -61,9 +61,9 @@ extern uint32 blob_buffer_get(const BlobStoreId *store, BlobGeneration generatio
 							  BlobBufferUse use, char *dst, uint32 *device_bytes);
 
 /*
- * The range in the chunk of offset_bytes that the buffer has: [*start_bytes, *end_bytes); of a chunk
- * that is outdated, the range of its dirty pages.  False if it has nothing.  The range may change at
- * once, but as long as pages of a returned value are dirty, they are in it.
+ * The range that the buffer has of the chunk of offset_bytes: [*start_bytes, *end_bytes); of one
+ * that is outdated, the range of its dirty pages.  False if it has nothing.  The range may change
+ * at once, but as long as pages of a returned value are dirty, they are in it.
  */
 extern bool blob_buffer_get_range(const BlobStoreId *store, BlobGeneration generation,
 								  uint32 chunk_bytes, uint64 offset_bytes, uint32 *start_bytes,

@@ -103,8 +103,8 @@ $node->append_conf('postgresql.conf', "blobext.cache_size = '64MB'\n");
 $node->restart;
 is(sql('SELECT count(*) FROM t WHERE b::bytea <> c'), '0', 'all is right after a restart');
 my $cold = device_reads();
-is(sql('SELECT count(*) FROM t WHERE b::bytea <> c'), '0', 'and when it was read before');
-is(device_reads(), $cold, 'then nothing is read from the device, between the pieces neither');
+is(sql('SELECT count(*) FROM t WHERE b::bytea <> c'), '0', 'all is right when it was read before');
+is(device_reads(), $cold, 'a warm read of trees reads nothing from the device');
 change(2, 5, 20000);
 ranges_are_right('while pages are dirty');
 check_is_clean($node, 'the check finds nothing');
@@ -148,11 +148,11 @@ sub flip_byte
 
 flip_byte($gap_file, $gap_byte);
 is(sql('SELECT says(5)'), 'true', 'damage between two pieces of a chunk is no error of a tree');
-like(sql('SELECT says(4)'), qr/^XX001 The page at byte $gap_byte /, 'but of the value that has the page, also behind that read');
-is(sql('SELECT says(5)'), 'true', 'and the tree is read again as well');
+like(sql('SELECT says(4)'), qr/^XX001 The page at byte $gap_byte /, 'damage is an error of the value that has the page, also behind that read');
+is(sql('SELECT says(5)'), 'true', 'the tree is read again behind that error');
 flip_byte($start_file, $start_byte);
 is(sql('SELECT says(5)'), 'true', 'damage before the first piece of a chunk is no error of a tree');
-like(sql('SELECT says(4)'), qr/^XX001 The page at byte (?:$gap_byte|$start_byte) /, 'but of the value that has the page');
+like(sql('SELECT says(4)'), qr/^XX001 The page at byte (?:$gap_byte|$start_byte) /, 'damage before a piece is an error of the value that has the page');
 flip_byte($used_file, $used_byte);
 like(sql('SELECT says(5)'), qr/^XX001 The page at byte $used_byte /, 'damage of a page that a tree uses names this page');
 is(sql(q(SELECT string_agg(DISTINCT id::text, ',') FROM blobext_check() AS k JOIN t ON t.ctid = k.tid)), '4,5',

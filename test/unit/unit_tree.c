@@ -8,8 +8,8 @@
  *
  * Seen to fail: with nodes that are put as they are at the end (put_lower_level()), without the
  * bytes that are taken back from a node that is opened, with short pieces; without any one of the
- * conditions of check_slots() and check_tree(); with parts that are not fetched at the end of a read,
- * or when their list is full (blob_frames_read(), read_part() of blob/frames.c).
+ * conditions of check_slots() and check_tree(); with parts that are not fetched at the end of a
+ * read (blob_frames_read()).
  */
 #include "unit.h"
 
