@@ -32,8 +32,8 @@ extern void blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool u
  * The same for several parts at once, which are parts of one target, without a window.  Their
  * requests are in flight together, in the order of their place, and parts in one chunk of the
  * buffer have one request.  So pages between them may be read, and those before a part in its
- * chunk, which were written before the part was.  Damage of such a page is no error: the buffer does
- * not get it.  Changes the order of the parts.
+ * chunk, which were written before the part was.  Damage of such a page is no error, but the
+ * buffer does not get it.  Changes the order of the parts.
  */
 extern void blob_stored_read_parts(BlobStored *stored, bool use_buffer, BlobStoredPart *parts,
 								   int count);

@@ -25,7 +25,7 @@ typedef struct BlobReadPart
 	int			asked_count;
 	uint32		chunk_bytes;	/* of the buffer, for this extent */
 	bool		lacks_sums;		/* has no checksums, and should: no reader gets the bytes */
-	bool		is_withheld;	/* from the buffer: damaged in a page that no caller has asked for */
+	bool		is_withheld;	/* from the buffer: a page that was not asked for is damaged */
 	char	   *memory;			/* where the device puts it: in the I/O buffer, or in a slab */
 	int			fill_no;		/* of the buffer, or -1 */
 } BlobReadPart;
