@@ -152,7 +152,8 @@ like(sql('SELECT says(4)'), qr/^XX001 The page at byte $gap_byte /, 'damage is a
 is(sql('SELECT says(5)'), 'true', 'the tree is read again behind that error');
 flip_byte($start_file, $start_byte);
 is(sql('SELECT says(5)'), 'true', 'damage before the first piece of a chunk is no error of a tree');
-like(sql('SELECT says(4)'), qr/^XX001 The page at byte (?:$gap_byte|$start_byte) /, 'damage before a piece is an error of the value that has the page');
+like(sql('SELECT says(4)'), qr/^XX001 The page at byte (?:$gap_byte|$start_byte) /,
+	'damage before a piece is an error of the value that has the page');
 flip_byte($used_file, $used_byte);
 like(sql('SELECT says(5)'), qr/^XX001 The page at byte $used_byte /, 'damage of a page that a tree uses names this page');
 is(sql(q(SELECT string_agg(DISTINCT id::text, ',') FROM blobext_check() AS k JOIN t ON t.ctid = k.tid)), '4,5',
