@@ -64,14 +64,21 @@ report_frame(const BlobFrameCursor *cursor, const char *problem)
 	report_damage(cursor->descriptor, text, cursor->frame.stored_offset);
 }
 
+/* ERROR XX001 if the extents of a tree do not have these stored bytes. */
+static void
+require_stored(const BlobDescriptor *descriptor, uint64 stored_offset, uint64 length_bytes)
+{
+	if (descriptor->is_tree &&
+		!blob_descriptor_slots_hold(descriptor, stored_offset, length_bytes))
+		report_damage(descriptor, "A piece lies outside of the slots.", stored_offset);
+}
+
 /* Get stored bytes.  ERROR XX001 if the extents of a tree do not have them. */
 static void
 fetch_stored(const BlobDescriptor *descriptor, const BlobMappingSource *source,
 			 uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
 {
-	if (descriptor->is_tree &&
-		!blob_descriptor_slots_hold(descriptor, stored_offset, length_bytes))
-		report_damage(descriptor, "A piece lies outside of the slots.", stored_offset);
+	require_stored(descriptor, stored_offset, length_bytes);
 	source->fetch(source->context, stored_offset, length_bytes, is_node, target);
 }
 
@@ -391,15 +398,61 @@ blob_frames_read_remainder(const BlobDescriptor *descriptor, const BlobMappingSo
 	memcpy(target, page + offset_bytes, length_bytes);
 }
 
+/* ---- ranges ---- */
+
+/* Runs that are fetched together: those of at least 4 MB of a tree. */
+#define MAX_PARTS 256
+
+typedef struct PartList
+{
+	const BlobMappingSource *source;
+	int			count;
+	BlobStoredPart parts[MAX_PARTS];
+} PartList;
+
+static void
+fetch_parts(PartList *list)
+{
+	const BlobMappingSource *source = list->source;
+
+	if (list->count == 1)
+		source->fetch(source->context, list->parts[0].offset, list->parts[0].length, false,
+					  list->parts[0].target);
+	else if (list->count > 1)
+		source->fetch_parts(source->context, list->parts, list->count);
+	list->count = 0;
+}
+
+/* Copy a part of a piece, now or with others. */
+static void
+read_part(PartList *list, const BlobFrameCursor *cursor, uint32 offset, uint32 length, char *target)
+{
+	const BlobFrame *frame = &cursor->frame;
+
+	if (!frame->is_run || list->source->fetch_parts == NULL)
+	{
+		copy_part(cursor, offset, length, target);
+		return;
+	}
+	require_stored(cursor->descriptor, frame->stored_offset + offset, length);
+	if (list->count == MAX_PARTS)
+		fetch_parts(list);
+	list->parts[list->count++] =
+		(BlobStoredPart) {frame->stored_offset + offset, length, target};
+}
+
 void
 blob_frames_read(const BlobDescriptor *descriptor, const BlobMappingSource *source,
 				 uint64 offset_bytes, uint64 length_bytes, char *target)
 {
 	BlobFrameCursor cursor;
+	PartList	list;
 	bool		is_found;
 
 	Assert(offset_bytes + length_bytes <= blob_frames_content_bytes(descriptor));
 
+	list.source = source;
+	list.count = 0;
 	blob_frame_cursor_begin(&cursor, descriptor, source);
 	is_found = blob_frame_cursor_seek(&cursor, offset_bytes);
 	while (length_bytes > 0)
@@ -408,7 +461,7 @@ blob_frames_read(const BlobDescriptor *descriptor, const BlobMappingSource *sour
 		uint32		length = (uint32) Min(length_bytes, cursor.frame.content_bytes - in_frame);
 
 		Assert(is_found);
-		copy_part(&cursor, in_frame, length, target);
+		read_part(&list, &cursor, in_frame, length, target);
 		target += length;
 		offset_bytes += length;
 		length_bytes -= length;
@@ -416,4 +469,5 @@ blob_frames_read(const BlobDescriptor *descriptor, const BlobMappingSource *sour
 			is_found = blob_frame_cursor_next(&cursor);
 	}
 	(void) is_found;
+	fetch_parts(&list);
 }

@@ -16,6 +16,7 @@
 #define BLOB_FRAMES_H
 
 #include "core/descriptor.h"
+#include "extents/stored.h"
 
 /*
  * Copies the stored bytes [offset, offset + length) to target, verified; throws if it cannot.
@@ -24,9 +25,13 @@
 typedef void (*BlobMappingFetch) (void *context, uint64 stored_offset, uint64 length_bytes,
 								  bool is_node, char *target);
 
+/* The same for several parts of one target; changes their order. */
+typedef void (*BlobMappingFetchParts) (void *context, BlobStoredPart *parts, int count);
+
 typedef struct BlobMappingSource
 {
 	BlobMappingFetch fetch;
+	BlobMappingFetchParts fetch_parts;	/* NULL: they are fetched one by one */
 	void	   *context;
 	bool		is_past_buffer;	/* frames in memory do not count, nor are they kept */
 } BlobMappingSource;

@@ -161,11 +161,24 @@ blob_reader_read_stored(BlobReader *reader, uint64 stored_offset, uint64 length_
 	fetch(reader, stored_offset, length_bytes, false, target);
 }
 
+/* A BlobMappingFetchParts of the same. */
+static void
+fetch_parts(void *context, BlobStoredPart *parts, int count)
+{
+	BlobReader *reader = context;
+	bool		use_buffer = (reader->flags & BLOB_READER_PAST_BUFFER) == 0;
+
+	for (int i = 0; i < count; i++)
+		know_extents(reader, parts[i].offset + parts[i].length);
+	blob_stored_read_parts(&reader->stored, use_buffer, parts, count);
+}
+
 BlobMappingSource
 blob_reader_source(BlobReader *reader)
 {
 	BlobMappingSource source = {
 		.fetch = fetch,
+		.fetch_parts = fetch_parts,
 		.context = reader,
 		.is_past_buffer = (reader->flags & BLOB_READER_PAST_BUFFER) != 0
 	};
@@ -241,36 +254,38 @@ verify_digest(const BlobDescriptor *descriptor, const char *content)
 						 "values.")));
 }
 
-/* Request the stored bytes [first, behind) of a tree, if any. */
+/* Pieces that are requested together: those of the largest step, or window. */
+#define MAX_REQUESTED 128
+
+/* Request stored bytes of a tree. */
 static void
-request_stored(BlobReader *reader, uint64 first, uint64 behind)
+request_stored(BlobReader *reader, BlobStoredPart *parts, int count)
 {
 	BlobStore	store;
 
-	if (first == behind)
+	if (count == 0)
 		return;
-	know_extents(reader, behind);
+	for (int i = 0; i < count; i++)
+		know_extents(reader, parts[i].offset + parts[i].length);
 	blob_store_open(&store, AccessShareLock);
-	blob_readahead_request_part(&store, &reader->stored, first, behind);
+	blob_readahead_request_parts(&store, &reader->stored, parts, count);
 	blob_store_close(&store);
 }
 
-/*
- * Request content of a tree.  Pieces whose stored bytes follow each other are requested together:
- * two of them share a chunk of the buffer, and no chunk is requested twice.
- */
+/* Request content of a tree. */
 static void
 request_pieces(BlobReader *reader, uint64 start, uint64 end)
 {
 	BlobMappingSource source = blob_reader_source(reader);
+	BlobStoredPart parts[MAX_REQUESTED];
+	int			count = 0;
 	BlobFrameCursor cursor;
-	uint64		together_first = 0;
-	uint64		together_end = 0;
 	bool		goes_on;
 
 	blob_frame_cursor_begin(&cursor, &reader->value->descriptor, &source);
 	for (goes_on = blob_frame_cursor_seek(&cursor, start);
-		 goes_on && cursor.content_start < end; goes_on = blob_frame_cursor_next(&cursor))
+		 goes_on && cursor.content_start < end && count < MAX_REQUESTED;
+		 goes_on = blob_frame_cursor_next(&cursor))
 	{
 		const BlobFrame *piece = &cursor.frame;
 		uint64		first = piece->stored_offset;
@@ -283,29 +298,30 @@ request_pieces(BlobReader *reader, uint64 start, uint64 end)
 		}
 		if (!blob_descriptor_slots_hold(&reader->value->descriptor, first, behind - first))
 			break;				/* the read will report it */
-		if (first != together_end)
-		{
-			request_stored(reader, together_first, together_end);
-			together_first = first;
-		}
-		together_end = behind;
+		parts[count++] = (BlobStoredPart) {.offset = first, .length = behind - first};
 	}
-	request_stored(reader, together_first, together_end);
+	request_stored(reader, parts, count);
 }
 
 /*
- * A read of a tree that is no part of a sequence, and has this many bytes, requests its own pieces
- * together before it waits for one; up to the second number of bytes.
+ * Frames are fetched one by one.  So a read of frames of a tree requests its own first, if it is no
+ * part of a sequence and has this many bytes; and a long one is a sequence of steps: while one is
+ * decompressed, the next ones are read.
  */
 #define MIN_TOGETHER_BYTES (128 * 1024)
-#define MAX_TOGETHER_BYTES (UINT64CONST(4) * 1024 * 1024)
 #define TREE_STEP_BYTES (UINT64CONST(512) * 1024)
 #define TREE_AHEAD_BYTES (UINT64CONST(1) * 1024 * 1024)
 
+/* Whether the pieces of a tree are frames, as far as this is known. */
+static bool
+has_frames(const BlobDescriptor *descriptor)
+{
+	return descriptor->compression.method != BLOB_METHOD_NONE;
+}
+
 /*
  * Read ahead in a tree: in the order of its content, since the stored bytes behind those that were
- * read are mostly others.  Called before the content is read, so that requests of both are in
- * flight.
+ * read are mostly others.  The content that is about to be read was noted.
  */
 static void
 read_tree_ahead(BlobReader *reader, uint64 offset, uint64 length)
@@ -314,12 +330,12 @@ read_tree_ahead(BlobReader *reader, uint64 offset, uint64 length)
 	uint64		start;
 	uint64		end;
 
-	blob_readahead_note(window, offset, length);
 	blob_readahead_due(window, reader->value->size_bytes, &start, &end);
-	if (!window->is_expected && length >= MIN_TOGETHER_BYTES)
+	if (!window->is_expected && length >= MIN_TOGETHER_BYTES &&
+		has_frames(&reader->value->descriptor))
 	{
 		start = offset;
-		end = Max(end, offset + Min(length, MAX_TOGETHER_BYTES));
+		end = Max(end, offset + length);
 	}
 	end = Min(end, offset + length + TREE_AHEAD_BYTES);
 	if (start >= end || !blob_io_is_asynchronous())
@@ -328,28 +344,43 @@ read_tree_ahead(BlobReader *reader, uint64 offset, uint64 length)
 	request_pieces(reader, start, end);
 }
 
-/* A long read of a tree is a sequence of steps: while one is copied, the next ones are read. */
+/* Read content of a tree, through the buffer; and ahead of it if the reads are a sequence. */
 static void
-read_content(BlobReader *reader, uint64 offset, uint64 length, char *buffer)
+read_tree(BlobReader *reader, uint64 offset, uint64 length, char *buffer)
 {
 	const BlobDescriptor *descriptor = &reader->value->descriptor;
 	BlobMappingSource source = blob_reader_source(reader);
 	uint64		step;
 
-	if (!descriptor->is_tree || (reader->flags & BLOB_READER_PAST_BUFFER) != 0)
-	{
-		blob_mapping_read(descriptor, offset, length, buffer, &source);
-		return;
-	}
 	for (; length > 0; length -= step)
 	{
-		step = Min(length, TREE_STEP_BYTES);
-		read_tree_ahead(reader, offset, step);
-		blob_memory_populate(buffer, step);
+		bool		is_first;	/* requests ahead come before those of this read */
+
+		step = has_frames(descriptor) ? Min(length, TREE_STEP_BYTES) : length;
+		blob_readahead_note(&reader->window, offset, step);
+		is_first = reader->window.is_expected || has_frames(descriptor);
+		if (is_first)
+			read_tree_ahead(reader, offset, step);
+		if (has_frames(descriptor))
+			blob_memory_populate(buffer, step);
 		blob_mapping_read(descriptor, offset, step, buffer, &source);
+		if (!is_first)
+			read_tree_ahead(reader, offset, step);
 		offset += step;
 		buffer += step;
 	}
+}
+
+static void
+read_content(BlobReader *reader, uint64 offset, uint64 length, char *buffer)
+{
+	const BlobDescriptor *descriptor = &reader->value->descriptor;
+	BlobMappingSource source = blob_reader_source(reader);
+
+	if (descriptor->is_tree && (reader->flags & BLOB_READER_PAST_BUFFER) == 0)
+		read_tree(reader, offset, length, buffer);
+	else
+		blob_mapping_read(descriptor, offset, length, buffer, &source);
 }
 
 uint64

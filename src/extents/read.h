@@ -29,6 +29,16 @@ extern void blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool u
 							 uint64 offset_bytes, uint64 length_bytes, char *target);
 
 /*
+ * The same for several parts at once, which are parts of one target, without a window.  Their
+ * requests are in flight together, in the order of their place, and parts in one chunk of the
+ * buffer have one request.  So pages between them may be read, and those before a part in its
+ * chunk, which were written before the part was.  Damage of such a page is no error, but the
+ * buffer does not get it.  Changes the order of the parts.
+ */
+extern void blob_stored_read_parts(BlobStored *stored, bool use_buffer, BlobStoredPart *parts,
+								   int count);
+
+/*
  * ERROR, as reading all stored bytes would report, unless the extents pass the first look, and the
  * files exist and are long enough.  The caller has made all extents known.
  */

@@ -177,13 +177,12 @@ blob_readahead_due(const BlobAheadWindow *window, uint64 content_bytes, uint64 *
 		find_due(window, content_bytes, start, end);
 }
 
-/* Within a use of the I/O engine. */
+/* Request the stored bytes [first, end), within a use of the I/O engine. */
 static void
 request_part(BlobStore *store, const BlobStored *stored, uint64 first, uint64 end)
 {
 	BlobAheadRead *read = NULL;
 
-	blob_ahead_process_begins();
 	for (int i = blob_stored_find(stored, first);
 		 i < stored->count && stored->extents[i].start < end; i++)
 	{
@@ -203,14 +202,47 @@ request_part(BlobStore *store, const BlobStored *stored, uint64 first, uint64 en
 	blob_ahead_start(read);
 }
 
-void
-blob_readahead_request_part(BlobStore *store, const BlobStored *stored, uint64 first, uint64 end)
+/* Where the chunk ends that has the last byte before a stored offset. */
+static uint64
+chunk_end(const BlobStored *stored, uint64 end)
 {
+	const BlobStoredExtent *last = &stored->extents[blob_stored_find(stored, end - 1)];
+	uint32		chunk_bytes = blob_buffer_chunk_bytes(last->extent.pages);
+
+	return Min(last->start + TYPEALIGN64(chunk_bytes, end - last->start),
+			   last->start + last->bytes);
+}
+
+/*
+ * No chunk is requested twice: of two parts that have bytes in one chunk one is made.  So a chunk
+ * comes with all that was asked for.
+ */
+static void
+request_parts(BlobStore *store, const BlobStored *stored, const BlobStoredPart *parts, int count)
+{
+	blob_ahead_process_begins();
+	for (int i = 0; i < count;)
+	{
+		uint64		first = parts[i].offset;
+		uint64		end = first;
+
+		for (; i < count && (end == first || parts[i].offset < chunk_end(stored, end)); i++)
+			end = Max(end, parts[i].offset + parts[i].length);
+		request_part(store, stored, first, end);
+	}
+}
+
+void
+blob_readahead_request_parts(BlobStore *store, const BlobStored *stored, BlobStoredPart *parts,
+							 int count)
+{
+	blob_stored_sort_parts(parts, count);
 	blob_io_begin();
 	PG_TRY();
 	{
 		blob_ahead_make_room();
-		request_part(store, stored, first, end);
+		if (blob_io_is_asynchronous())
+			request_parts(store, stored, parts, count);
 	}
 	PG_FINALLY();
 	{

@@ -70,12 +70,12 @@ extern void blob_readahead_due(const BlobAheadWindow *window, uint64 content_byt
 							   uint64 *end);
 
 /*
- * Request stored bytes [first, end), of one part of the content.  Bytes of the chunk in which the
- * part begins come with it, those behind the part do not: other versions may have yet to write
- * them.  The extents up to end are known.  Takes the I/O engine; waits as
- * blob_readahead_request() does.
+ * Request several parts of the stored bytes, in the order of their place; their targets do not
+ * matter.  Bytes before a part in its chunk come with it, those behind the last part of a chunk do
+ * not: other versions may have yet to write them.  The extents that hold the parts are known.
+ * Changes the order of the parts.  Takes the I/O engine; waits as blob_readahead_request() does.
  */
-extern void blob_readahead_request_part(BlobStore *store, const BlobStored *stored, uint64 first,
-										uint64 end);
+extern void blob_readahead_request_parts(BlobStore *store, const BlobStored *stored,
+										 BlobStoredPart *parts, int count);
 
 #endif							/* BLOB_READAHEAD_H */

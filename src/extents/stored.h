@@ -37,6 +37,14 @@ typedef struct BlobStored
 	BlobPageNo	damaged_page;	/* the first one */
 } BlobStored;
 
+/* A part of the stored bytes, and where a read copies it to. */
+typedef struct BlobStoredPart
+{
+	uint64		offset;			/* stored offset */
+	uint64		length;			/* bytes, at least 1 */
+	char	   *target;
+} BlobStoredPart;
+
 /* Stored offset up to which the extents are known. */
 static inline uint64
 blob_stored_known_end(const BlobStored *stored)
@@ -60,5 +68,8 @@ blob_stored_find(const BlobStored *stored, uint64 offset)
 		no++;
 	return no;
 }
+
+/* Sort parts by their stored offsets: those of one extent by their place. */
+extern void blob_stored_sort_parts(BlobStoredPart *parts, int count);
 
 #endif							/* BLOB_STORED_H */

@@ -179,6 +179,34 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 	return copied;
 }
 
+bool
+blob_buffer_get_range(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
+					  uint64 offset_bytes, uint32 *start_bytes, uint32 *end_bytes)
+{
+	BufferKey	key;
+	uint32		hash;
+	BufferSlab *slab;
+
+	if (blob_buffer_table == NULL)
+		return false;
+	blob_buffer_make_key(&key, store, generation, chunk_bytes, offset_bytes);
+	hash = get_hash_value(blob_buffer_table, &key);
+	slab = blob_buffer_find_and_pin(&key, hash);
+	if (slab == NULL)
+		return false;
+	*start_bytes = slab->valid_start;
+	*end_bytes = slab->valid_end;
+	if (blob_buffer_is_outdated(slab, hash))
+	{
+		*start_bytes = Max(*start_bytes, slab->dirty_start);
+		*end_bytes = Min(*end_bytes, slab->dirty_end);
+	}
+	blob_slab_unpin(slab);
+	/* The caller's request must come after the look. */
+	pg_memory_barrier();
+	return *start_bytes < *end_bytes;
+}
+
 /* Bytes that are offered to the buffer. */
 typedef struct Offer
 {

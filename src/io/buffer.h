@@ -62,6 +62,15 @@ extern uint32 blob_buffer_get(const BlobStoreId *store, BlobGeneration generatio
 							  BlobBufferUse use, char *dst, uint32 *device_bytes);
 
 /*
+ * The range that the buffer has of the chunk of offset_bytes: [*start_bytes, *end_bytes); of one
+ * that is outdated, the range of its dirty pages.  False if it has nothing.  The range may change
+ * at once, but as long as pages of a returned value are dirty, they are in it.
+ */
+extern bool blob_buffer_get_range(const BlobStoreId *store, BlobGeneration generation,
+								  uint32 chunk_bytes, uint64 offset_bytes, uint32 *start_bytes,
+								  uint32 *end_bytes);
+
+/*
  * Offer bytes of an extent that will not change: those of a returned value.  data holds
  * length_bytes from offset_bytes on (inside the extent; the range must lie inside one chunk).
  * rewrites: blob_buffer_rewrites() from before they were read.  A chunk keeps one contiguous range,
