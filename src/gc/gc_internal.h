@@ -64,6 +64,7 @@ typedef struct BlobGcRound
 	uint64	   *key_pages;		/* counts pages of extents that are marked first now, or NULL */
 	bool		keeps[MaxHeapTuplesPerPage + 1];	/* by offset: rows of a page that are kept */
 	bool		is_kept;		/* of the row that is being marked */
+	bool		refers;			/* a reference to an extent was met since this was reset */
 	LOCKMODE	lock_mode;
 	TransactionId horizon;		/* of removable tuples, when the scan of a table began */
 	int			column_count;

@@ -19,6 +19,7 @@
 #include "core/compat.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_statistic.h"
+#include "catalog/pg_statistic_ext.h"
 #include "catalog/pg_statistic_ext_data.h"
 #include "catalog/pg_type.h"
 #include "gc/gc_internal.h"
@@ -32,6 +33,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 /* Mark the values of one tuple; ERROR where it cannot be read. */
 typedef void (*TupleMarker) (BlobGcRound *round, HeapTuple tuple);
@@ -383,10 +385,21 @@ mark_statistics(BlobGcRound *round, HeapTuple tuple, TupleDesc row_type)
 	}
 }
 
+/* What a table's statistics refer to counts for the table. */
+static void
+note_referring(BlobGcRound *round, Oid table)
+{
+	if (round->refers)
+		blob_gc_referring_add(&round->result->referring, table);
+	round->refers = false;
+}
+
 static void
 mark_statistics_tuple(BlobGcRound *round, HeapTuple tuple)
 {
+	round->refers = false;
 	mark_statistics(round, tuple, RelationGetDescr(round->relation));
+	note_referring(round, ((Form_pg_statistic) GETSTRUCT(tuple))->starelid);
 }
 
 /* Statistics of expressions: an array of rows of pg_statistic. */
@@ -437,19 +450,37 @@ mark_common_values(BlobGcRound *round, Datum datum)
 	}
 }
 
+/* The table of extended statistics, or InvalidOid if these are gone. */
+static Oid
+table_of_statistics(Oid statistics)
+{
+	HeapTuple	tuple = SearchSysCache1(STATEXTOID, ObjectIdGetDatum(statistics));
+	Oid			table;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	table = ((Form_pg_statistic_ext) GETSTRUCT(tuple))->stxrelid;
+	ReleaseSysCache(tuple);
+	return table;
+}
+
 static void
 mark_extended_statistics_tuple(BlobGcRound *round, HeapTuple tuple)
 {
 	TupleDesc	row_type = RelationGetDescr(round->relation);
+	Oid			statistics = ((Form_pg_statistic_ext_data) GETSTRUCT(tuple))->stxoid;
 	bool		is_null;
 	Datum		datum;
 
+	round->refers = false;
 	datum = heap_getattr(tuple, Anum_pg_statistic_ext_data_stxdmcv, row_type, &is_null);
 	if (!is_null)
 		mark_common_values(round, datum);
 	datum = heap_getattr(tuple, Anum_pg_statistic_ext_data_stxdexpr, row_type, &is_null);
 	if (!is_null)
 		mark_expressions(round, datum);
+	if (round->refers)
+		note_referring(round, table_of_statistics(statistics));
 }
 
 static bool

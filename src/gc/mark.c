@@ -108,6 +108,7 @@ mark_value(Datum datum, void *context)
 	if (value.is_inline)
 		return;
 	count = blob_descriptor_extent_count(&value.descriptor);
+	round->refers |= count > 0;
 	for (int i = 0; i < count; i++)
 	{
 		BlobExtent	extent = blob_descriptor_extent(&value.descriptor, i);

@@ -44,6 +44,13 @@ matches_root(BlobGcRound *round, const BlobGcRoot *root)
 		(round->relation->rd_index == NULL || round->relation->rd_index->indisready);
 }
 
+/* A key that outlives its row goes with VACUUM of the table. */
+static Oid
+table_of(const BlobGcRoot *root)
+{
+	return root->kind == RELKIND_INDEX ? root->table : root->relid;
+}
+
 /*
  * The list says which file and columns there were; other ones mean that the relation was
  * changed since, and values may have moved past the scan.
@@ -58,6 +65,7 @@ mark_root(BlobGcRound *round, BlobGcRoot *root)
 		return false;
 	round->lock_mode = mode;
 	round->root = root;
+	round->refers = false;
 	round->relation = try_relation_open(root->relid, NoLock);
 	if (round->relation == NULL)
 	{
@@ -75,6 +83,8 @@ mark_root(BlobGcRound *round, BlobGcRoot *root)
 		blob_gc_keys_note(round);
 		done = root->kind == RELKIND_INDEX ? blob_gc_mark_btree(round) :
 			blob_gc_mark_heap(round);
+		if (round->refers)
+			blob_gc_referring_add(&round->result->referring, table_of(root));
 	}
 	relation_close(round->relation, mode);
 	round->relation = NULL;
