@@ -11,6 +11,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tupdesc_details.h"
+#include "access/visibilitymap.h"
 #include "containers/bound.h"
 #include "containers/sound.h"
 #include "containers/walk.h"
@@ -34,6 +35,9 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+
+/* Unchanged pages are passed over fast: after this many the round looks whether it is in the way. */
+#define UNCHANGED_PAGES 512
 
 /* Mark the values of one tuple; ERROR where it cannot be read. */
 typedef void (*TupleMarker) (BlobGcRound *round, HeapTuple tuple);
@@ -188,6 +192,7 @@ mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 			blob_gc_report_damage(round, &state.tuple.t_self, error->message);
 		FreeErrorData(error);
 		MemoryContextReset(round->row_context);
+		blob_gc_notes_drop_page(round->notes);
 		state.offset++;
 	}
 	round->is_kept = false;
@@ -303,34 +308,95 @@ note_kept_rows(BlobGcRound *round, Buffer buffer)
 	}
 }
 
-/* All pages of the relation; is_table: one of users, not a catalog.  False ends the round. */
+/* Mark what a page refers to; is_table: it is one of users, not of a catalog. */
+static void
+read_page(BlobGcRound *round, BlockNumber block, TupleMarker mark, bool is_table)
+{
+	Buffer		buffer = ReadBufferExtended(round->relation, MAIN_FORKNUM, block, RBM_NORMAL,
+											round->strategy);
+	PGAlignedBlock copy;
+
+	if (is_table && !round->options.dry_run)
+		prune(round, buffer);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memset(round->keeps, 0, sizeof(round->keeps));
+	if (is_table && are_lines_sound(BufferGetPage(buffer)))
+		note_kept_rows(round, buffer);
+	memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	if (PageIsNew((Page) copy.data))
+		return;
+	blob_gc_notes_begin_page(round, block, is_table && PageIsAllVisible((Page) copy.data));
+	mark_page(round, block, (Page) copy.data, mark);
+	blob_gc_notes_end_page(round);
+}
+
+/* All pages of the relation.  False ends the round. */
 static bool
 scan(BlobGcRound *round, TupleMarker mark, bool is_table)
 {
 	BlockNumber block_count = RelationGetNumberOfBlocks(round->relation);
-	PGAlignedBlock copy;
 
 	round->horizon = GetOldestNonRemovableTransactionId(round->relation);
+	blob_gc_notes_begin_table(round, is_table ? block_count : 0);
 	for (BlockNumber block = 0; block < block_count; block++)
 	{
-		Buffer		buffer = ReadBufferExtended(round->relation, MAIN_FORKNUM, block, RBM_NORMAL,
-												round->strategy);
-
-		if (is_table && !round->options.dry_run)
-			prune(round, buffer);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		memset(round->keeps, 0, sizeof(round->keeps));
-		if (is_table && are_lines_sound(BufferGetPage(buffer)))
-			note_kept_rows(round, buffer);
-		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
-		UnlockReleaseBuffer(buffer);
-		if (!PageIsNew((Page) copy.data))
-			mark_page(round, block, (Page) copy.data, mark);
+		if (blob_gc_notes_use(round, block))
+		{
+			blob_gc_status_page_unchanged();
+			if (block % UNCHANGED_PAGES == 0 && !blob_gc_may_go_on(round))
+				return false;
+			continue;
+		}
+		read_page(round, block, mark, is_table);
 		if (!blob_gc_page_done(round))
 			return false;
 	}
+	blob_gc_notes_end_table(round);
 	return true;
 }
+
+#ifdef USE_ASSERT_CHECKING
+
+/* Is the page as it was noted, and cannot change now, since it is locked? */
+static bool
+is_unchanged(BlobGcRound *round, BlockNumber block, XLogRecPtr position)
+{
+	Buffer		map = InvalidBuffer;
+	bool		is_visible = VM_ALL_VISIBLE(round->relation, block, &map);
+
+	if (!BufferIsValid(map))
+		return false;
+	LockBuffer(map, BUFFER_LOCK_SHARE);
+	is_visible = VM_ALL_VISIBLE(round->relation, block, &map) &&
+		BufferGetLSNAtomic(map) == position;
+	UnlockReleaseBuffer(map);
+	return is_visible;
+}
+
+void
+blob_gc_assert_note(BlobGcRound *round, BlockNumber block, const BlobPageNo *noted, uint32 count,
+					XLogRecPtr position)
+{
+	Buffer		buffer = ReadBuffer(round->relation, block);
+	PGAlignedBlock copy;
+	bool		is_same;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	is_same = is_unchanged(round, block, position);
+	memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	if (!is_same || PageIsNew((Page) copy.data))
+		return;
+	Assert(PageIsAllVisible((Page) copy.data));
+	round->noted = noted;
+	round->noted_count = count;
+	memset(round->keeps, 0, sizeof(round->keeps));
+	mark_page(round, block, (Page) copy.data, mark_tuple);
+	round->noted = NULL;
+}
+
+#endif							/* USE_ASSERT_CHECKING */
 
 /* The values of columns in rows that are older than the column. */
 static void

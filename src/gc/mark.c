@@ -65,6 +65,23 @@ blob_gc_is_kept(const BlobGcMarks *marks, BlobPageNo first_page)
 		!is_set(marks, marks->bits, first_page);
 }
 
+#ifdef USE_ASSERT_CHECKING
+
+/* A page whose note is taken refers to nothing that the note does not name. */
+static void
+assert_noted(const BlobGcRound *round, BlobPageNo first_page)
+{
+	bool		is_noted = round->noted == NULL;
+
+	for (uint32 i = 0; !is_noted && i < round->noted_count; i++)
+		is_noted = round->noted[i] == first_page;
+	Assert(is_noted);
+}
+
+#else
+#define assert_noted(round, first_page) ((void) 0)
+#endif							/* USE_ASSERT_CHECKING */
+
 /*
  * An extent is known by its first page.  A reference whose extent was freed and given to another
  * value (only dead tuples have such) marks the extent that is there now, or nothing: that keeps too
@@ -78,6 +95,8 @@ mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generat
 	uint64		bit = extent->first_page - marks->first_page;
 	uint8	   *bits = marks->bits;
 
+	blob_gc_notes_add(round->notes, extent->first_page);
+	assert_noted(round, extent->first_page);
 	if (extent->first_page < marks->first_page || extent->first_page >= marks->end_page)
 		return;
 	if (round->key_pages != NULL && blob_gc_is_kept(marks, extent->first_page))
@@ -92,6 +111,17 @@ mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generat
 		bits = marks->kept_bits;
 	}
 	bits[bit / 8] |= 1 << (bit % 8);
+}
+
+void
+blob_gc_mark_noted(BlobGcRound *round, BlobPageNo first_page)
+{
+	BlobGcMarks *marks = &round->marks;
+	uint64		bit = first_page - marks->first_page;
+
+	round->refers = true;
+	if (first_page >= marks->first_page && first_page < marks->end_page)
+		marks->bits[bit / 8] |= 1 << (bit % 8);
 }
 
 /* Mark the extents of one value.  An inline value is recognised without fetching it from TOAST. */
