@@ -36,6 +36,7 @@ struct BlobAutogcCounters
 	TableCounters tables[FLEXIBLE_ARRAY_MEMBER];
 };
 
+/* A table without statistics counts with its file and columns. */
 static void
 read_table(const BlobGcRoot *root, TableCounters *table)
 {

@@ -11,7 +11,7 @@
 #include "gc/referring.h"
 #include "gc/roots.h"
 
-/* What the statistics say of the relations that can hold values; opaque. */
+/* Statistics of the relations that can hold values; opaque. */
 typedef struct BlobAutogcCounters BlobAutogcCounters;
 
 /* Of this moment; in the current memory context. */

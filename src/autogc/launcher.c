@@ -23,7 +23,7 @@
 #include "core/settings.h"
 #include "extents/damaged_pages.h"
 #include "gc/gc.h"
-#include "gc/notes.h"
+#include "gc/notes_file.h"
 #include "gc/status.h"
 #include "io/segment.h"
 #include "io/stat.h"

@@ -8,7 +8,7 @@
 #include "autogc/round.h"
 #include "autogc/schedule.h"
 
-/* What is known when marking begins. */
+/* Noted when marking begins. */
 typedef struct Before
 {
 	MemoryContext context;		/* outlives the round */

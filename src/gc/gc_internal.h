@@ -10,7 +10,6 @@
 #include "access/htup_details.h"
 #include "core/compat.h"
 #include "gc/gc.h"
-#include "gc/notes.h"
 #include "gc/roots.h"
 #include "gc/status.h"
 #include "storage/bufmgr.h"
@@ -48,7 +47,7 @@ typedef struct BlobGcRound
 	uint64		allocated_pages;	/* counter at the cutoff */
 	bool		is_empty;		/* nothing was ever stored here */
 	BlobGcMarks marks;
-	BlobGcNotes *notes;			/* during step 8 */
+	struct BlobGcNotes *notes;	/* during step 8 */
 	BufferAccessStrategy strategy;
 	MemoryContext context;		/* of the round: data that is kept between steps */
 	MemoryContext row_context;	/* reset for each tuple */
@@ -58,8 +57,7 @@ typedef struct BlobGcRound
 	int			delay_balance;	/* pages since the last sleep */
 #ifdef USE_ASSERT_CHECKING
 	int			step;			/* of README.md: the last one that has begun */
-	const BlobPageNo *noted;	/* what the page that is being marked may refer to; NULL: all */
-	uint32		noted_count;
+	const struct BlobGcNote *note;	/* of the page that is read to compare, or NULL */
 #endif
 
 	/* The relation being scanned. */
@@ -137,17 +135,10 @@ extern bool blob_gc_is_kept(const BlobGcMarks *marks, BlobPageNo first_page);
 /* Mark the extents of all values in a datum.  Leaves garbage in the current memory context. */
 extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
 
-/* Mark what the note of a page names; not while a page is being noted. */
-extern void blob_gc_mark_noted(BlobGcRound *round, BlobPageNo first_page);
+struct BlobGcNote;
 
-#ifdef USE_ASSERT_CHECKING
-/*
- * heap.c: reads a page whose note is taken, and asserts that it names all that the page refers to,
- * if the page of the visibility map still has this LSN and the bit, under the page's lock.
- */
-extern void blob_gc_assert_note(BlobGcRound *round, BlockNumber block, const BlobPageNo *noted,
-								uint32 count, XLogRecPtr position);
-#endif
+/* Mark what the note of a page names. */
+extern void blob_gc_mark_noted(BlobGcRound *round, const struct BlobGcNote *note);
 
 /*
  * mark.c: errors that what a tuple has can cause; what can be wrong with a tuple or page of the

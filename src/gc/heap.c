@@ -11,7 +11,6 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tupdesc_details.h"
-#include "access/visibilitymap.h"
 #include "containers/bound.h"
 #include "containers/sound.h"
 #include "containers/walk.h"
@@ -20,10 +19,10 @@
 #include "core/compat.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_statistic.h"
-#include "catalog/pg_statistic_ext.h"
 #include "catalog/pg_statistic_ext_data.h"
 #include "catalog/pg_type.h"
 #include "gc/gc_internal.h"
+#include "gc/notes.h"
 #include "miscadmin.h"
 #include "statistics/extended_stats_internal.h"
 #include "statistics/statistics.h"
@@ -34,9 +33,8 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
-/* Unchanged pages are passed over fast: after this many the round looks whether it is in the way. */
+/* After this many unchanged pages, which take no time, the round looks whether it is in the way. */
 #define UNCHANGED_PAGES 512
 
 /* Mark the values of one tuple; ERROR where it cannot be read. */
@@ -331,72 +329,69 @@ read_page(BlobGcRound *round, BlockNumber block, TupleMarker mark, bool is_table
 	blob_gc_notes_end_page(round);
 }
 
+#ifdef USE_ASSERT_CHECKING
+
+/* Read a page whose note is taken, and compare, unless the page has just been changed. */
+static void
+assert_note(BlobGcRound *round, BlockNumber block, const BlobGcNote *note, TupleMarker mark)
+{
+	Buffer		buffer = ReadBuffer(round->relation, block);
+	PGAlignedBlock copy;
+	bool		holds;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	holds = blob_gc_notes_holds(round, block);
+	Assert(!holds || PageIsAllVisible(BufferGetPage(buffer)));
+	memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	if (!holds)
+		return;
+	round->note = note;
+	memset(round->keeps, 0, sizeof(round->keeps));
+	mark_page(round, block, (Page) copy.data, mark);
+	round->note = NULL;
+}
+
+#else
+#define assert_note(round, block, note, mark) ((void) 0)
+#endif							/* USE_ASSERT_CHECKING */
+
+/* False: the page has no note, or has changed since. */
+static bool
+take_note(BlobGcRound *round, BlockNumber block, TupleMarker mark)
+{
+	BlobGcNote	note;
+
+	if (!blob_gc_notes_find(round, block, &note))
+		return false;
+	assert_note(round, block, &note, mark);
+	blob_gc_mark_noted(round, &note);
+	blob_gc_status_page_unchanged();
+	return true;
+}
+
 /* All pages of the relation.  False ends the round. */
 static bool
 scan(BlobGcRound *round, TupleMarker mark, bool is_table)
 {
 	BlockNumber block_count = RelationGetNumberOfBlocks(round->relation);
+	bool		may_go_on = true;
 
 	round->horizon = GetOldestNonRemovableTransactionId(round->relation);
-	blob_gc_notes_begin_table(round, is_table ? block_count : 0);
-	for (BlockNumber block = 0; block < block_count; block++)
+	blob_gc_notes_begin_table(round, is_table);
+	for (BlockNumber block = 0; may_go_on && block < block_count; block++)
 	{
-		if (blob_gc_notes_use(round, block))
+		if (take_note(round, block, mark))
+			may_go_on = block % UNCHANGED_PAGES != 0 || blob_gc_may_go_on(round);
+		else
 		{
-			blob_gc_status_page_unchanged();
-			if (block % UNCHANGED_PAGES == 0 && !blob_gc_may_go_on(round))
-				return false;
-			continue;
+			read_page(round, block, mark, is_table);
+			may_go_on = blob_gc_page_done(round);
 		}
-		read_page(round, block, mark, is_table);
-		if (!blob_gc_page_done(round))
-			return false;
 	}
 	blob_gc_notes_end_table(round);
-	return true;
+	return may_go_on;
 }
-
-#ifdef USE_ASSERT_CHECKING
-
-/* Is the page as it was noted, and cannot change now, since it is locked? */
-static bool
-is_unchanged(BlobGcRound *round, BlockNumber block, XLogRecPtr position)
-{
-	Buffer		map = InvalidBuffer;
-	bool		is_visible = VM_ALL_VISIBLE(round->relation, block, &map);
-
-	if (!BufferIsValid(map))
-		return false;
-	LockBuffer(map, BUFFER_LOCK_SHARE);
-	is_visible = VM_ALL_VISIBLE(round->relation, block, &map) &&
-		BufferGetLSNAtomic(map) == position;
-	UnlockReleaseBuffer(map);
-	return is_visible;
-}
-
-void
-blob_gc_assert_note(BlobGcRound *round, BlockNumber block, const BlobPageNo *noted, uint32 count,
-					XLogRecPtr position)
-{
-	Buffer		buffer = ReadBuffer(round->relation, block);
-	PGAlignedBlock copy;
-	bool		is_same;
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	is_same = is_unchanged(round, block, position);
-	memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
-	UnlockReleaseBuffer(buffer);
-	if (!is_same || PageIsNew((Page) copy.data))
-		return;
-	Assert(PageIsAllVisible((Page) copy.data));
-	round->noted = noted;
-	round->noted_count = count;
-	memset(round->keeps, 0, sizeof(round->keeps));
-	mark_page(round, block, (Page) copy.data, mark_tuple);
-	round->noted = NULL;
-}
-
-#endif							/* USE_ASSERT_CHECKING */
 
 /* The values of columns in rows that are older than the column. */
 static void
@@ -516,20 +511,7 @@ mark_common_values(BlobGcRound *round, Datum datum)
 	}
 }
 
-/* The table of extended statistics, or InvalidOid if these are gone. */
-static Oid
-table_of_statistics(Oid statistics)
-{
-	HeapTuple	tuple = SearchSysCache1(STATEXTOID, ObjectIdGetDatum(statistics));
-	Oid			table;
-
-	if (!HeapTupleIsValid(tuple))
-		return InvalidOid;
-	table = ((Form_pg_statistic_ext) GETSTRUCT(tuple))->stxrelid;
-	ReleaseSysCache(tuple);
-	return table;
-}
-
+/* The same of extended statistics. */
 static void
 mark_extended_statistics_tuple(BlobGcRound *round, HeapTuple tuple)
 {
@@ -546,7 +528,7 @@ mark_extended_statistics_tuple(BlobGcRound *round, HeapTuple tuple)
 	if (!is_null)
 		mark_expressions(round, datum);
 	if (round->refers)
-		note_referring(round, table_of_statistics(statistics));
+		note_referring(round, blob_gc_table_of_statistics(statistics));
 }
 
 static bool

@@ -8,6 +8,7 @@
 #include "containers/walk.h"
 #include "core/descriptor.h"
 #include "gc/gc_internal.h"
+#include "gc/notes.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -71,10 +72,10 @@ blob_gc_is_kept(const BlobGcMarks *marks, BlobPageNo first_page)
 static void
 assert_noted(const BlobGcRound *round, BlobPageNo first_page)
 {
-	bool		is_noted = round->noted == NULL;
+	bool		is_noted = round->note == NULL;
 
-	for (uint32 i = 0; !is_noted && i < round->noted_count; i++)
-		is_noted = round->noted[i] == first_page;
+	for (uint32 i = 0; !is_noted && i < round->note->count; i++)
+		is_noted = round->note->references[i] == first_page;
 	Assert(is_noted);
 }
 
@@ -114,14 +115,19 @@ mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generat
 }
 
 void
-blob_gc_mark_noted(BlobGcRound *round, BlobPageNo first_page)
+blob_gc_mark_noted(BlobGcRound *round, const BlobGcNote *note)
 {
 	BlobGcMarks *marks = &round->marks;
-	uint64		bit = first_page - marks->first_page;
 
-	round->refers = true;
-	if (first_page >= marks->first_page && first_page < marks->end_page)
-		marks->bits[bit / 8] |= 1 << (bit % 8);
+	round->refers |= note->count > 0;
+	for (uint32 i = 0; i < note->count; i++)
+	{
+		BlobPageNo	first_page = note->references[i];
+		uint64		bit = first_page - marks->first_page;
+
+		if (first_page >= marks->first_page && first_page < marks->end_page)
+			marks->bits[bit / 8] |= 1 << (bit % 8);
+	}
 }
 
 /* Mark the extents of one value.  An inline value is recognised without fetching it from TOAST. */

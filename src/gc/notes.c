@@ -11,6 +11,7 @@
 #include "access/visibilitymap.h"
 #include "catalog/pg_class.h"
 #include "common/hashfn.h"
+#include "core/compat.h"
 #include "gc/gc_internal.h"
 #include "gc/notes.h"
 #include "gc/notes_file.h"
@@ -28,7 +29,7 @@ typedef struct Section
 	BlobPageNo *references;		/* BLOB_GC_SECTION_REFERENCES */
 } Section;
 
-struct BlobGcNotes
+typedef struct BlobGcNotes
 {
 	BlobGcNotesFile in;
 	BlobGcNotesFile out;
@@ -37,16 +38,16 @@ struct BlobGcNotes
 	bool		has_last;
 	Section		next;			/* to be written */
 	bool		has_next;
-	BlockNumber block_count;	/* of the table; 0: none that gets notes is being marked */
+	bool		is_table;		/* one that gets notes is being marked */
 	bool		is_valid;		/* the last section is of this place, and says what is there */
 	uint32		last_at;		/* where the references of the block that comes next begin */
-	bool		is_visible[BLOB_GC_SECTION_BLOCKS]; /* in the visibility map, at the section's begin */
+	bool		is_visible[BLOB_GC_SECTION_BLOCKS]; /* in the map, when the section began */
 
 	/* The page that is being read. */
 	bool		is_noting;
 	uint32		page_at;		/* where its references begin */
 	int			page;			/* its number in the section */
-};
+} BlobGcNotes;
 
 /* ---- begin and end of marking ---- */
 
@@ -163,6 +164,7 @@ finish_section(BlobGcNotes *notes)
 	notes->has_next = false;
 }
 
+/* The section of a table that begins with this block. */
 static void
 begin_section(BlobGcRound *round, BlockNumber first_block)
 {
@@ -188,17 +190,17 @@ begin_section(BlobGcRound *round, BlockNumber first_block)
 /* ---- tables ---- */
 
 void
-blob_gc_notes_begin_table(BlobGcRound *round, BlockNumber block_count)
+blob_gc_notes_begin_table(BlobGcRound *round, bool may_have_notes)
 {
-	round->notes->block_count = RelationNeedsWAL(round->relation) ? block_count : 0;
+	round->notes->is_table = BLOB_MAP_TELLS_CHANGES && may_have_notes &&
+		RelationNeedsWAL(round->relation);
 }
 
 void
 blob_gc_notes_end_table(BlobGcRound *round)
 {
 	finish_section(round->notes);
-	round->notes->block_count = 0;
-	round->notes->is_valid = false;
+	round->notes->is_table = false;
 }
 
 /* The number of a block in its section. */
@@ -208,69 +210,66 @@ number_of(BlockNumber block)
 	return block % MAP_PAGE_BLOCKS % BLOB_GC_SECTION_BLOCKS;
 }
 
-#ifdef USE_ASSERT_CHECKING
-
-/* The page has not changed, nor will it while it is locked: the note names all that it refers to. */
-static void
-assert_note(BlobGcRound *round, BlockNumber block, const BlobPageNo *noted, uint32 count)
-{
-	blob_gc_assert_note(round, block, noted, count, round->notes->next.fixed.position);
-}
-
-#else
-#define assert_note(round, block, noted, count) ((void) 0)
-#endif							/* USE_ASSERT_CHECKING */
-
-/* Mark what a note names, and note it again. */
-static void
-carry_over(BlobGcRound *round, int number, const BlobPageNo *references, uint32 count)
-{
-	BlobGcNotes *notes = round->notes;
-	BlobGcSection *next = &notes->next.fixed;
-
-	for (uint32 i = 0; i < count; i++)
-		blob_gc_mark_noted(round, references[i]);
-	Assert(next->reference_count + count <= BLOB_GC_SECTION_REFERENCES);
-	memcpy(notes->next.references + next->reference_count, references,
-		   sizeof(BlobPageNo) * count);
-	next->reference_count += count;
-	next->counts[number] = count + 1;
-}
-
-/*
- * Does the last round's reference room suffice for a page that is carried over?  References of
- * pages that were read may have taken it.
- */
+/* References of pages that were read may have taken the room of those that have notes. */
 static bool
 has_room(const BlobGcNotes *notes, uint32 count)
 {
 	return notes->next.fixed.reference_count + count <= BLOB_GC_SECTION_REFERENCES;
 }
 
+/* A page that has not changed gets the same note again. */
+static void
+carry_over(BlobGcNotes *notes, int number, const BlobGcNote *note)
+{
+	BlobGcSection *next = &notes->next.fixed;
+
+	memcpy(notes->next.references + next->reference_count, note->references,
+		   sizeof(BlobPageNo) * note->count);
+	next->reference_count += note->count;
+	next->counts[number] = note->count + 1;
+}
+
 bool
-blob_gc_notes_use(BlobGcRound *round, BlockNumber block)
+blob_gc_notes_find(BlobGcRound *round, BlockNumber block, BlobGcNote *note)
 {
 	BlobGcNotes *notes = round->notes;
 	int			number = number_of(block);
-	const BlobPageNo *references;
-	uint32		count;
 
-	if (notes->block_count == 0)
+	if (!notes->is_table)
 		return false;
 	if (number == 0)
 		begin_section(round, block);
 	if (!notes->is_valid || notes->last.fixed.counts[number] == 0)
 		return false;
-	references = notes->last.references + notes->last_at;
-	count = notes->last.fixed.counts[number] - 1;
-	notes->last_at += count;
-	if (!notes->is_visible[number] || !has_room(notes, count))
+	note->references = notes->last.references + notes->last_at;
+	note->count = notes->last.fixed.counts[number] - 1;
+	notes->last_at += note->count;
+	if (!notes->is_visible[number] || !has_room(notes, note->count))
 		return false;
 	CHECK_FOR_INTERRUPTS();
-	assert_note(round, block, references, count);
-	carry_over(round, number, references, count);
+	carry_over(notes, number, note);
 	return true;
 }
+
+#ifdef USE_ASSERT_CHECKING
+
+bool
+blob_gc_notes_holds(BlobGcRound *round, BlockNumber block)
+{
+	Buffer		map = InvalidBuffer;
+	bool		holds;
+
+	(void) visibilitymap_get_status(round->relation, block, &map);
+	if (!BufferIsValid(map))
+		return false;
+	LockBuffer(map, BUFFER_LOCK_SHARE);
+	holds = VM_ALL_VISIBLE(round->relation, block, &map) &&
+		BufferGetLSNAtomic(map) == round->notes->next.fixed.position;
+	UnlockReleaseBuffer(map);
+	return holds;
+}
+
+#endif							/* USE_ASSERT_CHECKING */
 
 /* ---- pages that are read ---- */
 

@@ -10,10 +10,16 @@
 
 #include "core/page.h"
 #include "storage/block.h"
-#include "store/store.h"
 
 struct BlobGcRound;
-typedef struct BlobGcNotes BlobGcNotes;
+struct BlobGcNotes;
+
+/* The note of a page: first pages of extents, one for each reference. */
+typedef struct BlobGcNote
+{
+	const BlobPageNo *references;
+	uint32		count;
+} BlobGcNote;
 
 /*
  * Marking begins: open the notes that are there; write: make new ones.  Marking ends: if it is
@@ -23,12 +29,18 @@ extern void blob_gc_notes_open(struct BlobGcRound *round, bool write);
 extern void blob_gc_notes_close(struct BlobGcRound *round, bool is_complete);
 
 /*
- * A table that is being marked: its blocks are passed in ascending order.  True: the page has not
- * changed since it was noted, and what its note names is marked.  False: it is to be read.
+ * A table that is being marked, or has no notes: its blocks are passed in ascending order, each
+ * once.  find: true if the page has not changed since it was noted; its note is kept, and is there
+ * until the next block.  False: the page is to be read.
  */
-extern void blob_gc_notes_begin_table(struct BlobGcRound *round, BlockNumber block_count);
-extern bool blob_gc_notes_use(struct BlobGcRound *round, BlockNumber block);
+extern void blob_gc_notes_begin_table(struct BlobGcRound *round, bool may_have_notes);
+extern bool blob_gc_notes_find(struct BlobGcRound *round, BlockNumber block, BlobGcNote *note);
 extern void blob_gc_notes_end_table(struct BlobGcRound *round);
+
+#ifdef USE_ASSERT_CHECKING
+/* Whether the note that was found still holds; the caller has locked the page. */
+extern bool blob_gc_notes_holds(struct BlobGcRound *round, BlockNumber block);
+#endif
 
 /*
  * A page of this table that is read; in between, all references that are marked go to its note.
@@ -36,13 +48,10 @@ extern void blob_gc_notes_end_table(struct BlobGcRound *round);
  */
 extern void blob_gc_notes_begin_page(struct BlobGcRound *round, BlockNumber block,
 									 bool is_all_visible);
-extern void blob_gc_notes_add(BlobGcNotes *notes, BlobPageNo first_page);
+extern void blob_gc_notes_add(struct BlobGcNotes *notes, BlobPageNo first_page);
 extern void blob_gc_notes_end_page(struct BlobGcRound *round);
 
-/* What the page refers to cannot be told: no note of it. */
-extern void blob_gc_notes_drop_page(BlobGcNotes *notes);
-
-/* The launcher's: remove the files of all stores but these. */
-extern void blob_gc_notes_keep(const BlobStoreId *stores, int count);
+/* The references of this page cannot be told: no note of it. */
+extern void blob_gc_notes_drop_page(struct BlobGcNotes *notes);
 
 #endif							/* BLOB_GC_NOTES_H */

@@ -6,7 +6,6 @@
 
 #include <unistd.h>
 
-#include "gc/notes.h"
 #include "gc/notes_file.h"
 #include "storage/fd.h"
 
@@ -199,7 +198,7 @@ blob_gc_notes_keep(const BlobStoreId *stores, int count)
 	struct dirent *entry;
 
 	if (directory == NULL)
-		return;					/* there is none as long as nobody needs it */
+		return;					/* the server makes it with the first temporary file */
 	(void) closedir(directory);
 	directory = AllocateDir(FOLDER);
 	while ((entry = ReadDirExtended(directory, FOLDER, LOG)) != NULL)

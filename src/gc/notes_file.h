@@ -2,7 +2,7 @@
  * gc/notes_file.h
  *	  The file of notes of a store: sections, in the order of tables and blocks.
  *
- * It is a temporary file of the server, and goes with the next start.  Reading stops at anything
+ * It is a temporary file of the server, and goes with the next start.  Reading stops at a section
  * that is wrong, writing at any error: then there are no notes, which is no error of the round.
  */
 #ifndef BLOB_GC_NOTES_FILE_H
@@ -34,7 +34,7 @@ typedef struct BlobGcSection
 	BlockNumber first_block;
 	uint32		reference_count;
 	uint32		counts[BLOB_GC_SECTION_BLOCKS]; /* references of each page and 1; 0: no note */
-	pg_crc32c	crc;			/* of what is before, and of the references */
+	pg_crc32c	crc;			/* of the fields above, and of the references */
 } BlobGcSection;
 
 typedef struct BlobGcNotesFile
@@ -64,5 +64,8 @@ extern void blob_gc_notes_file_write(BlobGcNotesFile *notes, BlobGcSection *sect
 extern void blob_gc_notes_file_close(BlobGcNotesFile *notes);
 extern uint64 blob_gc_notes_file_end(BlobGcNotesFile *notes, const BlobStoreId *store,
 									 bool take_over);
+
+/* The launcher's: remove the files of all stores but these. */
+extern void blob_gc_notes_keep(const BlobStoreId *stores, int count);
 
 #endif							/* BLOB_GC_NOTES_FILE_H */

@@ -10,7 +10,7 @@
 
 #include "postgres.h"
 
-/* A Bloom filter of two hashes.  With 100 tables it has one of 1,700 others, with 1,000 one of 21. */
+/* A Bloom filter of two hashes.  With 100 tables in it one of 1,700 others seems to be there. */
 #define BLOB_GC_REFERRING_BITS 8192
 
 typedef struct BlobGcReferring
@@ -22,5 +22,8 @@ extern void blob_gc_referring_add(BlobGcReferring *referring, Oid table);
 
 /* False: the table was not added.  True: it was, or has the hashes of others that were. */
 extern bool blob_gc_referring_has(const BlobGcReferring *referring, Oid table);
+
+/* The table of extended statistics, or InvalidOid if these are gone. */
+extern Oid	blob_gc_table_of_statistics(Oid statistics);
 
 #endif							/* BLOB_GC_REFERRING_H */

@@ -9,6 +9,7 @@
 #include "containers/walk.h"
 #include "gc/gc_internal.h"
 #include "gc/methods.h"
+#include "gc/notes.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
