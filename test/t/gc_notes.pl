@@ -310,7 +310,7 @@ $standby->safe_psql('postgres', $collect);
 is($standby->safe_psql('postgres', 'INSERT INTO s.t SELECT i, i, v(i), 0 FROM generate_series(1, 5) AS i; SELECT min(ctid) FROM s.t WHERE id <= 5') =~ /^\(0,/, 1,
 	'rows are inserted into the damaged page');
 $standby->safe_psql('postgres', $collect) for 1 .. 2;
-is($standby->safe_psql('postgres', 'SELECT count(*) FROM s.t WHERE b::bytea IS DISTINCT FROM v(n)'), 0,
+is(join('|', $standby->psql('postgres', 'SELECT count(*) FROM s.t WHERE b::bytea IS DISTINCT FROM v(n)')), '0|0|',
 	'values of a page that VACUUM has not marked live, whatever the map says');
 $standby->stop;
 
