@@ -19,8 +19,8 @@
 /* Blocks of a section, which never crosses the pages of the visibility map. */
 #define BLOB_GC_SECTION_BLOCKS 512
 
-/* The most references in a section: 512 kB in memory. */
-#define BLOB_GC_SECTION_REFERENCES (64 * 1024)
+/* The most references in a section, 4 MB: more than pages full of descriptors have. */
+#define BLOB_GC_SECTION_REFERENCES (512 * 1024)
 
 /* As it is in the file, where its references follow: first pages of extents, in order of blocks. */
 typedef struct BlobGcSection
