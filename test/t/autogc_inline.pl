@@ -129,7 +129,8 @@ sql('CREATE TABLE keys (id integer, b blobstate)', 'CREATE INDEX keys_b ON keys 
 lives_become(12, 'a round comes for values that have keys');
 sql('DELETE FROM keys WHERE id <= 12', 'VACUUM (INDEX_CLEANUP OFF) keys');
 settle(12, 'keys alone hold the values');
-sql('VACUUM (INDEX_CLEANUP ON) keys');
+# VACUUM by hand moves no counter of the launcher; a row of a catalog does.
+sql('VACUUM (INDEX_CLEANUP ON) keys', 'CREATE TABLE wakes ()');
 lives_become(0, 'a round comes when VACUUM has removed the keys: their table counts');
 
 # Row types: values go with an attribute, and no table of theirs changes.
