@@ -228,11 +228,11 @@ is((pages())[1], 0, 'when the row type has changed, the table is read');
 # Arrays: more references than a section has room for.
 clean();
 sql('CREATE TABLE s.a (id integer, a blobstate[])', 'CREATE TABLE s.one (b blobstate)', 'INSERT INTO s.one VALUES (v(1))',
-	'INSERT INTO s.a SELECT i, array_fill(b, ARRAY[20000]) FROM s.one, generate_series(1, 40) AS i', 'TRUNCATE s.one',
+	'INSERT INTO s.a SELECT i, array_fill(b, ARRAY[20000]) FROM s.one, generate_series(1, 30) AS i', 'TRUNCATE s.one',
 	'VACUUM s.a');
 gc() for 1 .. 2;
 is(sql('SELECT live_blobs FROM blobext_gc_status'), 1, 'the value of a table with many references lives');
-is(sql('SELECT count(*) FROM s.a, unnest(a) AS e WHERE sha256(e) = sha256(v(1))'), 800000, 'all references lead to it');
+is(sql('SELECT count(*) FROM s.a, unnest(a) AS e WHERE sha256(e) = (SELECT sha256(v(1)))'), 600000, 'all references lead to it');
 
 # ---- the file ----
 
