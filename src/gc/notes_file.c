@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include "common/file_utils.h"
 #include "gc/notes_file.h"
 #include "storage/fd.h"
 
