@@ -515,7 +515,7 @@ COMMENT ON COLUMN blobext_seal_progress.rows_failed IS
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blobext_gc_kept(OUT datid oid, OUT kept_blobs bigint, OUT kept_bytes bigint,
-        OUT kept_by text)
+        OUT kept_by text, OUT pages_unchanged bigint)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 10;
 REVOKE ALL ON FUNCTION blobext_gc_kept() FROM PUBLIC;
@@ -529,7 +529,7 @@ CREATE OR REPLACE VIEW @extschema@.blobext_gc_status AS
         s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason, s.completed_rounds,
         s.skipped_rounds, s.completed_at, s.dead_key_bytes, s.dead_key_index, s.dead_key_command,
         s.high_key_bytes, s.high_key_index, s.high_key_command,
-        k.kept_blobs, k.kept_bytes, k.kept_by
+        k.kept_blobs, k.kept_bytes, k.kept_by, k.pages_unchanged
     FROM @extschema@.blobext_gc_state() AS s
         JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid
         LEFT JOIN @extschema@.blobext_gc_kept() AS k ON k.datid OPERATOR(pg_catalog.=) s.datid
@@ -539,6 +539,8 @@ COMMENT ON COLUMN @extschema@.blobext_gc_status.kept_blobs IS
 COMMENT ON COLUMN @extschema@.blobext_gc_status.kept_bytes IS 'bytes of these values';
 COMMENT ON COLUMN @extschema@.blobext_gc_status.kept_by IS
     'what may see these rows: the oldest process, slot, standby or prepared transaction';
+COMMENT ON COLUMN @extschema@.blobext_gc_status.pages_unchanged IS
+    'pages of tables not read, because they have not changed since a round read them';
 
 CREATE OR REPLACE VIEW @extschema@.blobext_gc_databases AS
     SELECT d.datname, s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at,
@@ -546,7 +548,7 @@ CREATE OR REPLACE VIEW @extschema@.blobext_gc_databases AS
         s.freed_blobs, s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason,
         s.completed_rounds, s.skipped_rounds, s.completed_at, s.dead_key_bytes, s.dead_key_index,
         s.dead_key_command, s.high_key_bytes, s.high_key_index, s.high_key_command,
-        k.kept_blobs, k.kept_bytes, k.kept_by
+        k.kept_blobs, k.kept_bytes, k.kept_by, k.pages_unchanged
     FROM @extschema@.blobext_gc_state() AS s
         JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid
         LEFT JOIN @extschema@.blobext_gc_kept() AS k ON k.datid OPERATOR(pg_catalog.=) s.datid;
@@ -555,6 +557,8 @@ COMMENT ON COLUMN @extschema@.blobext_gc_databases.kept_blobs IS
 COMMENT ON COLUMN @extschema@.blobext_gc_databases.kept_bytes IS 'bytes of these values';
 COMMENT ON COLUMN @extschema@.blobext_gc_databases.kept_by IS
     'what may see these rows: the oldest process, slot, standby or prepared transaction';
+COMMENT ON COLUMN @extschema@.blobext_gc_databases.pages_unchanged IS
+    'pages of tables not read, because they have not changed since a round read them';
 
 CREATE FUNCTION blobext_scrub_results(OUT datid oid, OUT segment integer,
         OUT last_pass timestamptz, OUT verified_pages bigint, OUT pages_without_checksums bigint,

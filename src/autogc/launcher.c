@@ -24,6 +24,7 @@
 #include "core/settings.h"
 #include "extents/damaged_pages.h"
 #include "gc/gc.h"
+#include "gc/notes_file.h"
 #include "gc/status.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -307,6 +308,7 @@ tick(void)
 	if (is_full)
 		forget_dropped();
 	blob_scrub_results_keep(stores, store_count);
+	blob_gc_notes_keep(stores, store_count);
 	warn_of_limit();
 	judge_databases();
 	pgstat_report_activity(STATE_IDLE, NULL);

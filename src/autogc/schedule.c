@@ -58,7 +58,8 @@ typedef struct ScheduleEntry
 	/* The last complete round; at first, when the entry was made. */
 	bool		is_known;		/* there was one */
 	TimestampTz completed_at;
-	BlobAutogcChurn churn;
+	BlobAutogcChurn churn;		/* before it marked, of the tables that count since */
+	BlobGcReferring referring;	/* these tables */
 	uint64		live_blobs;
 	uint64		live_bytes;
 	int			fruitless;		/* complete rounds in a row that freed nothing, and kept nothing */
@@ -345,6 +346,18 @@ judge(const ScheduleEntry *entry, const BlobAutogcChurn *churn, BlobAutogcVerdic
 	/* No counter of the launcher moves when a table becomes due for VACUUM. */
 	verdict->look_again = has_changed || churn->dead_rows > 0 ||
 		(entry->dead_key_count > 0 && vacuum_is_on());
+}
+
+bool
+blob_autogc_schedule_referring(BlobGcReferring *referring)
+{
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_SHARED);
+	bool		is_known = entry != NULL && entry->is_known;
+
+	if (is_known)
+		*referring = entry->referring;
+	LWLockRelease(table.lock);
+	return is_known;
 }
 
 void
@@ -666,6 +679,7 @@ blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult
 		entry->is_known = true;
 		entry->completed_at = GetCurrentTimestamp();
 		entry->churn = *churn;
+		entry->referring = result->referring;
 		entry->live_blobs = result->live_blobs;
 		entry->live_bytes = result->live_bytes;
 		/* The keeper of rows may end at any time, and moves no counter. */

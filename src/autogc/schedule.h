@@ -18,7 +18,7 @@ struct Latch;
 typedef struct BlobAutogcChurn
 {
 	uint64		allocated_pages;	/* since the start of the server */
-	int64		removed_rows;	/* updated, deleted and vacuumed, of tables that can hold values */
+	int64		removed_rows;	/* updated, deleted and vacuumed, of tables that count */
 	int64		live_rows;		/* of these tables */
 	int64		dead_rows;		/* deleted, not vacuumed */
 	uint64		fingerprint;	/* of the tables' counters and files; 0: there are no counters */
@@ -89,7 +89,10 @@ extern void blob_autogc_schedule_keep(const Oid *databases, int count);
 extern bool blob_autogc_schedule_wants_file_check(void);
 extern void blob_autogc_schedule_files_checked(void);
 
-/* A worker's, for its database. */
+/* A worker's: the tables that count in its database.  False: all do, there was no round yet. */
+extern bool blob_autogc_schedule_referring(BlobGcReferring *referring);
+
+/* A worker's, for its database; churn: of the tables that count. */
 extern void blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict);
 
 /* The look was successful. */

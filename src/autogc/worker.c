@@ -62,8 +62,11 @@ static void
 measure(const BlobStoreId *store, BlobAutogcChurn *churn)
 {
 	uint64		allocated_pages = blob_store_allocated_pages(store);
+	BlobGcReferring referring;
+	bool		is_known = blob_autogc_schedule_referring(&referring);
 
-	blob_autogc_measure_churn(blob_gc_list_roots(CurrentMemoryContext), allocated_pages, churn);
+	blob_autogc_measure_churn(blob_autogc_read_counters(blob_gc_list_roots(CurrentMemoryContext)),
+							  is_known ? &referring : NULL, allocated_pages, churn);
 }
 
 /* In a transaction of its own. */

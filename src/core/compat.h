@@ -331,6 +331,17 @@
 #define blob_new_tranche() LWLockNewTrancheId()
 #endif
 
+/* ---- visibility map ---- */
+
+/*
+ * access/visibilitymap.h: what gc/README.md, "Notes of pages", says of the functions that set and
+ * clear bits was compared with the sources of 15 and 18.  19 sets them in other places, also where
+ * a query prunes a page: before it is added here, look at each.
+ */
+#ifndef BLOB_MAP_TELLS_CHANGES
+#define BLOB_MAP_TELLS_CHANGES (PG_VERSION_NUM < 190000)
+#endif
+
 /* ---- redo functions ---- */
 
 /*

@@ -7,6 +7,7 @@
 
 #include "postgres.h"
 
+#include "gc/referring.h"
 #include "gc/status.h"
 #include "store/store.h"
 
@@ -21,8 +22,8 @@ typedef struct BlobGcOptions
 	int			cost_limit_pages;	/* ... after this number of pages of tables and indexes */
 
 	/*
-	 * Called before marking, may be NULL: with the roots of the round, and the pages that had been
-	 * allocated in the store, since the start of the server, at the cutoff.
+	 * Called before marking, may be NULL: with the roots of the round, which go with it, and the
+	 * pages that had been allocated in the store, since the start of the server, at the cutoff.
 	 */
 	void		(*before_marking) (const struct BlobGcRoots *roots, uint64 allocated_pages,
 								   void *context);
@@ -51,6 +52,7 @@ typedef struct BlobGcResult
 	uint64		live_bytes;
 	BlobGcKept	kept;			/* of these, what only deleted rows refer to */
 	int			removed_segments;
+	BlobGcReferring referring;	/* tables, of their rows, keys and statistics; if it is counted */
 
 	/* Of a complete round that was no dry run: tables that VACUUM would help, most bytes first. */
 	int			dead_key_table_count;

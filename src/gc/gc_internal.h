@@ -47,6 +47,7 @@ typedef struct BlobGcRound
 	uint64		allocated_pages;	/* counter at the cutoff */
 	bool		is_empty;		/* nothing was ever stored here */
 	BlobGcMarks marks;
+	struct BlobGcNotes *notes;	/* during step 8 */
 	BufferAccessStrategy strategy;
 	MemoryContext context;		/* of the round: data that is kept between steps */
 	MemoryContext row_context;	/* reset for each tuple */
@@ -56,6 +57,7 @@ typedef struct BlobGcRound
 	int			delay_balance;	/* pages since the last sleep */
 #ifdef USE_ASSERT_CHECKING
 	int			step;			/* of README.md: the last one that has begun */
+	const struct BlobGcNote *note;	/* of the page that is read to compare, or NULL */
 #endif
 
 	/* The relation being scanned. */
@@ -64,6 +66,7 @@ typedef struct BlobGcRound
 	uint64	   *key_pages;		/* counts pages of extents that are marked first now, or NULL */
 	bool		keeps[MaxHeapTuplesPerPage + 1];	/* by offset: rows of a page that are kept */
 	bool		is_kept;		/* of the row that is being marked */
+	bool		refers;			/* a reference to an extent was met since this was reset */
 	LOCKMODE	lock_mode;
 	TransactionId horizon;		/* of removable tuples, when the scan of a table began */
 	int			column_count;
@@ -131,6 +134,11 @@ extern bool blob_gc_is_kept(const BlobGcMarks *marks, BlobPageNo first_page);
 
 /* Mark the extents of all values in a datum.  Leaves garbage in the current memory context. */
 extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
+
+struct BlobGcNote;
+
+/* Mark what the note of a page names. */
+extern void blob_gc_mark_noted(BlobGcRound *round, const struct BlobGcNote *note);
 
 /*
  * mark.c: errors that what a tuple has can cause; what can be wrong with a tuple or page of the

@@ -22,6 +22,7 @@
 #include "catalog/pg_statistic_ext_data.h"
 #include "catalog/pg_type.h"
 #include "gc/gc_internal.h"
+#include "gc/notes.h"
 #include "miscadmin.h"
 #include "statistics/extended_stats_internal.h"
 #include "statistics/statistics.h"
@@ -32,6 +33,9 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+/* After this many unchanged pages, which take no time, the round looks whether it is in the way. */
+#define UNCHANGED_PAGES 512
 
 /* Mark the values of one tuple; ERROR where it cannot be read. */
 typedef void (*TupleMarker) (BlobGcRound *round, HeapTuple tuple);
@@ -186,6 +190,7 @@ mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 			blob_gc_report_damage(round, &state.tuple.t_self, error->message);
 		FreeErrorData(error);
 		MemoryContextReset(round->row_context);
+		blob_gc_notes_drop_page(round->notes);
 		state.offset++;
 	}
 	round->is_kept = false;
@@ -301,33 +306,91 @@ note_kept_rows(BlobGcRound *round, Buffer buffer)
 	}
 }
 
-/* All pages of the relation; is_table: one of users, not a catalog.  False ends the round. */
+/* Mark what a page refers to; is_table: it is one of users, not of a catalog. */
+static void
+read_page(BlobGcRound *round, BlockNumber block, TupleMarker mark, bool is_table)
+{
+	Buffer		buffer = ReadBufferExtended(round->relation, MAIN_FORKNUM, block, RBM_NORMAL,
+											round->strategy);
+	PGAlignedBlock copy;
+
+	if (is_table && !round->options.dry_run)
+		prune(round, buffer);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memset(round->keeps, 0, sizeof(round->keeps));
+	if (is_table && are_lines_sound(BufferGetPage(buffer)))
+		note_kept_rows(round, buffer);
+	memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	if (PageIsNew((Page) copy.data))
+		return;
+	blob_gc_notes_begin_page(round, block, is_table && PageIsAllVisible((Page) copy.data));
+	mark_page(round, block, (Page) copy.data, mark);
+	blob_gc_notes_end_page(round);
+}
+
+#ifdef USE_ASSERT_CHECKING
+
+/* Read a page whose note is taken, and compare, unless the page has just been changed. */
+static void
+assert_note(BlobGcRound *round, BlockNumber block, const BlobGcNote *note, TupleMarker mark)
+{
+	Buffer		buffer = ReadBuffer(round->relation, block);
+	PGAlignedBlock copy;
+	bool		holds;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	holds = blob_gc_notes_holds(round, block);
+	Assert(!holds || PageIsAllVisible(BufferGetPage(buffer)));
+	memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	if (!holds)
+		return;
+	round->note = note;
+	memset(round->keeps, 0, sizeof(round->keeps));
+	mark_page(round, block, (Page) copy.data, mark);
+	round->note = NULL;
+}
+
+#else
+#define assert_note(round, block, note, mark) ((void) 0)
+#endif							/* USE_ASSERT_CHECKING */
+
+/* False: the page has no note, or has changed since. */
+static bool
+take_note(BlobGcRound *round, BlockNumber block, TupleMarker mark)
+{
+	BlobGcNote	note;
+
+	if (!blob_gc_notes_find(round, block, &note))
+		return false;
+	assert_note(round, block, &note, mark);
+	blob_gc_mark_noted(round, &note);
+	blob_gc_status_page_unchanged();
+	return true;
+}
+
+/* All pages of the relation.  False ends the round. */
 static bool
 scan(BlobGcRound *round, TupleMarker mark, bool is_table)
 {
 	BlockNumber block_count = RelationGetNumberOfBlocks(round->relation);
-	PGAlignedBlock copy;
+	bool		may_go_on = true;
 
 	round->horizon = GetOldestNonRemovableTransactionId(round->relation);
-	for (BlockNumber block = 0; block < block_count; block++)
+	blob_gc_notes_begin_table(round, is_table);
+	for (BlockNumber block = 0; may_go_on && block < block_count; block++)
 	{
-		Buffer		buffer = ReadBufferExtended(round->relation, MAIN_FORKNUM, block, RBM_NORMAL,
-												round->strategy);
-
-		if (is_table && !round->options.dry_run)
-			prune(round, buffer);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		memset(round->keeps, 0, sizeof(round->keeps));
-		if (is_table && are_lines_sound(BufferGetPage(buffer)))
-			note_kept_rows(round, buffer);
-		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
-		UnlockReleaseBuffer(buffer);
-		if (!PageIsNew((Page) copy.data))
-			mark_page(round, block, (Page) copy.data, mark);
-		if (!blob_gc_page_done(round))
-			return false;
+		if (take_note(round, block, mark))
+			may_go_on = block % UNCHANGED_PAGES != 0 || blob_gc_may_go_on(round);
+		else
+		{
+			read_page(round, block, mark, is_table);
+			may_go_on = blob_gc_page_done(round);
+		}
 	}
-	return true;
+	blob_gc_notes_end_table(round);
+	return may_go_on;
 }
 
 /* The values of columns in rows that are older than the column. */
@@ -383,10 +446,21 @@ mark_statistics(BlobGcRound *round, HeapTuple tuple, TupleDesc row_type)
 	}
 }
 
+/* What a table's statistics refer to counts for the table. */
+static void
+note_referring(BlobGcRound *round, Oid table)
+{
+	if (round->refers)
+		blob_gc_referring_add(&round->result->referring, table);
+	round->refers = false;
+}
+
 static void
 mark_statistics_tuple(BlobGcRound *round, HeapTuple tuple)
 {
+	round->refers = false;
 	mark_statistics(round, tuple, RelationGetDescr(round->relation));
+	note_referring(round, ((Form_pg_statistic) GETSTRUCT(tuple))->starelid);
 }
 
 /* Statistics of expressions: an array of rows of pg_statistic. */
@@ -437,19 +511,24 @@ mark_common_values(BlobGcRound *round, Datum datum)
 	}
 }
 
+/* The same of extended statistics. */
 static void
 mark_extended_statistics_tuple(BlobGcRound *round, HeapTuple tuple)
 {
 	TupleDesc	row_type = RelationGetDescr(round->relation);
+	Oid			statistics = ((Form_pg_statistic_ext_data) GETSTRUCT(tuple))->stxoid;
 	bool		is_null;
 	Datum		datum;
 
+	round->refers = false;
 	datum = heap_getattr(tuple, Anum_pg_statistic_ext_data_stxdmcv, row_type, &is_null);
 	if (!is_null)
 		mark_common_values(round, datum);
 	datum = heap_getattr(tuple, Anum_pg_statistic_ext_data_stxdexpr, row_type, &is_null);
 	if (!is_null)
 		mark_expressions(round, datum);
+	if (round->refers)
+		note_referring(round, blob_gc_table_of_statistics(statistics));
 }
 
 static bool

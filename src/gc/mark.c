@@ -8,6 +8,7 @@
 #include "containers/walk.h"
 #include "core/descriptor.h"
 #include "gc/gc_internal.h"
+#include "gc/notes.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -65,6 +66,23 @@ blob_gc_is_kept(const BlobGcMarks *marks, BlobPageNo first_page)
 		!is_set(marks, marks->bits, first_page);
 }
 
+#ifdef USE_ASSERT_CHECKING
+
+/* A page whose note is taken refers to nothing that the note does not name. */
+static void
+assert_noted(const BlobGcRound *round, BlobPageNo first_page)
+{
+	bool		is_noted = round->note == NULL;
+
+	for (uint32 i = 0; !is_noted && i < round->note->count; i++)
+		is_noted = round->note->references[i] == first_page;
+	Assert(is_noted);
+}
+
+#else
+#define assert_noted(round, first_page) ((void) 0)
+#endif							/* USE_ASSERT_CHECKING */
+
 /*
  * An extent is known by its first page.  A reference whose extent was freed and given to another
  * value (only dead tuples have such) marks the extent that is there now, or nothing: that keeps too
@@ -78,6 +96,8 @@ mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generat
 	uint64		bit = extent->first_page - marks->first_page;
 	uint8	   *bits = marks->bits;
 
+	blob_gc_notes_add(round->notes, extent->first_page);
+	assert_noted(round, extent->first_page);
 	if (extent->first_page < marks->first_page || extent->first_page >= marks->end_page)
 		return;
 	if (round->key_pages != NULL && blob_gc_is_kept(marks, extent->first_page))
@@ -94,6 +114,22 @@ mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generat
 	bits[bit / 8] |= 1 << (bit % 8);
 }
 
+void
+blob_gc_mark_noted(BlobGcRound *round, const BlobGcNote *note)
+{
+	BlobGcMarks *marks = &round->marks;
+
+	round->refers |= note->count > 0;
+	for (uint32 i = 0; i < note->count; i++)
+	{
+		BlobPageNo	first_page = note->references[i];
+		uint64		bit = first_page - marks->first_page;
+
+		if (first_page >= marks->first_page && first_page < marks->end_page)
+			marks->bits[bit / 8] |= 1 << (bit % 8);
+	}
+}
+
 /* Mark the extents of one value.  An inline value is recognised without fetching it from TOAST. */
 static void
 mark_value(Datum datum, void *context)
@@ -108,6 +144,7 @@ mark_value(Datum datum, void *context)
 	if (value.is_inline)
 		return;
 	count = blob_descriptor_extent_count(&value.descriptor);
+	round->refers |= count > 0;
 	for (int i = 0; i < count; i++)
 	{
 		BlobExtent	extent = blob_descriptor_extent(&value.descriptor, i);

@@ -9,6 +9,7 @@
 #include "containers/walk.h"
 #include "gc/gc_internal.h"
 #include "gc/methods.h"
+#include "gc/notes.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
@@ -44,6 +45,13 @@ matches_root(BlobGcRound *round, const BlobGcRoot *root)
 		(round->relation->rd_index == NULL || round->relation->rd_index->indisready);
 }
 
+/* A key that outlives its row goes with VACUUM of the table. */
+static Oid
+table_of(const BlobGcRoot *root)
+{
+	return root->kind == RELKIND_INDEX ? root->table : root->relid;
+}
+
 /*
  * The list says which file and columns there were; other ones mean that the relation was
  * changed since, and values may have moved past the scan.
@@ -58,6 +66,7 @@ mark_root(BlobGcRound *round, BlobGcRoot *root)
 		return false;
 	round->lock_mode = mode;
 	round->root = root;
+	round->refers = false;
 	round->relation = try_relation_open(root->relid, NoLock);
 	if (round->relation == NULL)
 	{
@@ -75,6 +84,8 @@ mark_root(BlobGcRound *round, BlobGcRoot *root)
 		blob_gc_keys_note(round);
 		done = root->kind == RELKIND_INDEX ? blob_gc_mark_btree(round) :
 			blob_gc_mark_heap(round);
+		if (round->refers)
+			blob_gc_referring_add(&round->result->referring, table_of(root));
 	}
 	relation_close(round->relation, mode);
 	round->relation = NULL;
@@ -102,11 +113,18 @@ mark_kind(BlobGcRound *round, bool indexes)
 bool
 blob_gc_mark_roots(BlobGcRound *round)
 {
+	bool		is_complete;
+
 	blob_gc_status_phase(BLOB_GC_MARKING);
 	for (int i = 0; i < round->roots->count; i++)
 	{
 		if (round->roots->items[i].is_scanned)
 			blob_gc_status_totals(1, round->roots->items[i].pages);
 	}
-	return mark_kind(round, false) && blob_gc_mark_catalogs(round) && mark_kind(round, true);
+	/* In the first range: the notes are the same in all. */
+	blob_gc_notes_open(round, round->marks.first_page == 0);
+	is_complete = mark_kind(round, false) && blob_gc_mark_catalogs(round) &&
+		mark_kind(round, true);
+	blob_gc_notes_close(round, is_complete);
+	return is_complete;
 }

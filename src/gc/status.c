@@ -28,6 +28,7 @@ StaticAssertDecl(offsetof(BlobGcStatus, database) == 0, "an entry must begin wit
 
 static BlobGcStatus *own;		/* entry of the round that runs here */
 static uint64 pages_unreported;
+static uint64 unchanged_unreported;
 static bool is_automatic;		/* the round that runs here is a worker's */
 
 void
@@ -59,7 +60,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 	if (!registered)
 		before_shmem_exit(clear_at_exit, (Datum) 0);
 	registered = true;
-	pages_unreported = 0;
+	pages_unreported = unchanged_unreported = 0;
 	is_automatic = automatic;
 
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
@@ -71,6 +72,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 		TimestampTz completed_at = entry->completed_at;
 		BlobGcKeys	keys = entry->keys;
 		BlobGcKept	kept = entry->kept;
+		uint64		notes = entry->notes;
 
 		memset(entry, 0, sizeof(*entry));
 		entry->database = MyDatabaseId;
@@ -84,6 +86,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 		entry->completed_at = completed_at;
 		entry->keys = keys;
 		entry->kept = kept;
+		entry->notes = notes;
 	}
 	LWLockRelease(table.lock);
 	own = entry;				/* without one the round goes unrecorded */
@@ -93,8 +96,9 @@ static void
 report_pages(void)
 {
 	own->pages_done += pages_unreported;
-	own->pages_total = Max(own->pages_total, own->pages_done);
-	pages_unreported = 0;
+	own->pages_unchanged += unchanged_unreported;
+	own->pages_total = Max(own->pages_total, own->pages_done + own->pages_unchanged);
+	pages_unreported = unchanged_unreported = 0;
 }
 
 void
@@ -143,13 +147,42 @@ blob_gc_status_relation_done(void)
 	LWLockRelease(table.lock);
 }
 
-void
-blob_gc_status_page_done(void)
+static void
+count_page(uint64 *pages)
 {
-	if (own == NULL || ++pages_unreported < REPORT_PAGES)
+	if (own == NULL || ++*pages < REPORT_PAGES)
 		return;
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	report_pages();
+	LWLockRelease(table.lock);
+}
+
+void
+blob_gc_status_page_done(void)
+{
+	count_page(&pages_unreported);
+}
+
+void
+blob_gc_status_page_unchanged(void)
+{
+	count_page(&unchanged_unreported);
+}
+
+/* No other process writes it while the round runs. */
+uint64
+blob_gc_status_notes(void)
+{
+	return own == NULL ? 0 : own->notes;
+}
+
+void
+blob_gc_status_set_notes(uint64 token)
+{
+	if (own == NULL)
+		return;
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	own->notes = token;
 	LWLockRelease(table.lock);
 }
 

@@ -69,6 +69,7 @@ typedef struct BlobGcStatus
 	uint64		relations_done;
 	uint64		pages_total;	/* heap and index pages; an estimate until all are read */
 	uint64		pages_done;
+	uint64		pages_unchanged;	/* of tables, not read: there was a note of each */
 	uint64		freed_blobs;
 	uint64		freed_bytes;
 	bool		counted;		/* the following two are known */
@@ -83,6 +84,8 @@ typedef struct BlobGcStatus
 	uint64		rounds;			/* complete ones */
 	uint64		skipped_rounds;
 	TimestampTz completed_at;	/* the last complete round */
+
+	uint64		notes;			/* token of the file of notes; 0: there is none */
 } BlobGcStatus;
 
 extern void blob_gc_status_shmem_request(void);
@@ -95,6 +98,11 @@ extern void blob_gc_status_waiting(const char *what);	/* NULL: not any more */
 extern void blob_gc_status_totals(uint64 relations, uint64 pages);
 extern void blob_gc_status_relation_done(void);
 extern void blob_gc_status_page_done(void);
+extern void blob_gc_status_page_unchanged(void);
+
+/* The token of the notes of the round that runs here; 0: there are none. */
+extern uint64 blob_gc_status_notes(void);
+extern void blob_gc_status_set_notes(uint64 token);
 
 /* What a worker shows of its round in pg_stat_activity; nothing in other processes. */
 extern void blob_gc_status_show(const char *format,...) pg_attribute_printf(1, 2);

@@ -359,7 +359,7 @@ blobext_gc_state(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Rows (datid, kept_blobs, kept_bytes, kept_by), for the same views. */
+/* Rows (datid, kept_blobs, kept_bytes, kept_by, pages_unchanged), for the same views. */
 Datum
 blobext_gc_kept(PG_FUNCTION_ARGS)
 {
@@ -373,13 +373,14 @@ blobext_gc_kept(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 	{
 		const BlobGcKept *kept = &statuses[i].kept;
-		Datum		values[4] = {ObjectIdGetDatum(statuses[i].database)};
-		bool		nulls[4] = {false};
+		Datum		values[5] = {ObjectIdGetDatum(statuses[i].database)};
+		bool		nulls[5] = {false};
 
 		values[1] = Int64GetDatum((int64) kept->blobs);
 		values[2] = Int64GetDatum((int64) kept->bytes);
 		nulls[1] = nulls[2] = !kept->is_known;
 		put_name("", kept->by, &values[3], &nulls[3]);
+		values[4] = Int64GetDatum((int64) statuses[i].pages_unchanged);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 	return (Datum) 0;
