@@ -90,7 +90,7 @@ own_slot(void)
 
 /*
  * PostgreSQL takes the first snapshot of a transaction before anything of it can read a value, and
- * remembers that until its end.
+ * remembers that until its end.  A snapshot of the catalogs goes when a message is received.
  */
 static bool
 has_seen_nothing(void)
@@ -157,11 +157,10 @@ blob_gc_blank_statement_done(const BlobGcBlankStatement *state)
 
 	if (!state->leaves_blank)
 		spoilt = transaction;
-	else if (IsTransactionBlock())
+	else if (IsTransactionBlock() && transaction != spoilt)
 	{
 		begun = transaction;
-		if (is_blank())
-			pg_atomic_write_u32(&own_slot()->looks_blank, transaction);
+		pg_atomic_write_u32(&own_slot()->looks_blank, transaction);
 	}
 }
 
