@@ -82,6 +82,13 @@
 #define blob_stat_vacuums(table) ((table)->vacuum_count + (table)->autovac_vacuum_count)
 #endif
 
+/* utils/backend_status.h: the n-th entry, from 1 on, of this process's copy of all of them */
+#if PG_VERSION_NUM >= 160000
+#define blob_local_backend_status(index) pgstat_get_local_beentry_by_index(index)
+#else
+#define blob_local_backend_status(index) pgstat_fetch_stat_local_beentry(index)
+#endif
+
 /* ---- 17 ---- */
 
 /* access/xlog.h: how the WAL is synced */

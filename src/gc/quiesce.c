@@ -13,6 +13,7 @@
 #include "gc/constants.h"
 #include "gc/gc_internal.h"
 #include "gc/holders.h"
+#include "gc/since.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -38,6 +39,7 @@ typedef struct Blocker
 {
 	int			pid;
 	const char *what;
+	char	   *since;			/* of the last one that was named, to be found once */
 } Blocker;
 
 /* Is there a snapshot older than S1?  *pid: a process that has one. */
@@ -58,16 +60,29 @@ blob_gc_older_snapshot_exists(const BlobGcRound *round, int *pid)
 	return count > 0;
 }
 
+/* Who is waited for now; since when is found if that is another one, or for another reason. */
+static void
+name(Blocker *named, const Blocker *blocker)
+{
+	if (named->pid == blocker->pid && named->what == blocker->what)
+		return;
+	*named = *blocker;
+	named->since = blob_gc_since(named->pid, false);
+}
+
 bool
 blob_gc_wait_for_snapshots(BlobGcRound *round)
 {
 	BlobGcWait	wait;
-	int			pid;
+	Blocker		blocker = {.what = "holds an older snapshot"};
+	Blocker		named = {0};
 
 	blob_gc_wait_begin(&wait);
-	while (blob_gc_older_snapshot_exists(round, &pid))
+	while (blob_gc_older_snapshot_exists(round, &blocker.pid))
 	{
-		if (!blob_gc_wait_more(round, &wait, "process %d holds an older snapshot", pid))
+		name(&named, &blocker);
+		if (!blob_gc_wait_more(round, &wait, "process %d %s%s", named.pid, named.what,
+							   named.since))
 			return false;
 	}
 	blob_gc_status_waiting(NULL);
@@ -276,13 +291,16 @@ blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants)
 	do
 	{
 		Blocker		blocker;
+		Blocker		named = {0};
 
 		if (give_up_constants)
 			blob_gc_constants_give_up();
 		pass = begin_pass();
 		for (ask(pass); pass_blocks(pass, &blocker); ask(pass))
 		{
-			if (!blob_gc_wait_more(round, &wait, "process %d %s", blocker.pid, blocker.what))
+			name(&named, &blocker);
+			if (!blob_gc_wait_more(round, &wait, "process %d %s%s", named.pid, named.what,
+								   named.since))
 				return false;
 		}
 		if (cursors_were_opened(pass))
