@@ -2,10 +2,11 @@
  * gc/blank.c
  *	  Transactions that have run nothing since BEGIN, see gc/blank.h.
  *
- * Each backend has a slot in shared memory, which it alone writes: the transaction that looks blank,
- * a hint whom to ask, and the last answer.  A question comes as an invalidation message, because
- * the answer says that all messages before it have been received, too.  A backend that is idle in
- * its transaction receives messages when it gets the signal for those that are behind with them.
+ * Each backend has a slot in shared memory, which it alone writes: the transaction that looks
+ * blank, a hint which one to ask, and the last answer. A question comes as an invalidation
+ * message, because the answer says that all messages before it have been received, too. One that
+ * is idle in its transaction receives messages when it gets the signal for those that are behind
+ * with them.
  */
 #include "postgres.h"
 
@@ -108,7 +109,7 @@ has_holder(void)
 		LocalTransactionIdIsValid(state.procedure.first);
 }
 
-/* Could this transaction begin now, and nobody would notice? */
+/* Could this transaction as well begin now? */
 static bool
 is_blank(void)
 {
@@ -165,8 +166,8 @@ blob_gc_blank_statement_done(const BlobGcBlankStatement *state)
 }
 
 /*
- * The messages before the question have been received.  Nobody is asked again who is not blank, and
- * who is not blank never will be.
+ * The messages before the question have been received.  A transaction that is not blank never will
+ * be, and is not asked again.
  */
 static void
 answer(uint32 question)

@@ -16,8 +16,8 @@ extern void blob_gc_blank_shmem_init(void);
 extern void blob_gc_blank_register(void);
 
 /*
- * A utility statement: during it, the transaction is not blank.  begin: before all else; done: after
- * it, if there was no error.
+ * A utility statement: during it, the transaction is not blank.  begin: before all else; done:
+ * after it, if there was no error.
  */
 typedef struct BlobGcBlankStatement
 {

@@ -60,7 +60,7 @@ blob_gc_older_snapshot_exists(const BlobGcRound *round, int *pid)
 	return count > 0;
 }
 
-/* Who is waited for now; since when is found if that is another one, or for another reason. */
+/* The process that is waited for; since when is found if it, or the reason, is another one. */
 static void
 name(Blocker *named, const Blocker *blocker)
 {

@@ -1,6 +1,6 @@
 # Blank transactions: a session that has said BEGIN, and has run nothing since, keeps no round
-# waiting (src/gc/README.md, "Blank transactions").  One that has run anything does.  What a blank
-# transaction runs after a round that it let pass is sound: no constant of its session is stale, and
+# waiting (src/gc/README.md, "Blank transactions").  One that has run anything does.  A blank
+# transaction that goes on after a round reads sound values: no constant of its session is stale, and
 # an answer to an earlier wait is none.
 #
 # "Seen to fail" names what was changed in src/gc/blank.c, if no other file is named.
@@ -83,7 +83,7 @@ frees(2, 'a round waits for no transaction that is blank');
 foreach my $name (sort keys %blank)
 {
 	is($sessions{$name}->query_safe('SELECT count(*) FROM s.t WHERE b::bytea = value(id)'), '1',
-		"$name: the transaction goes on with what is there");
+		"$name: the transaction reads the value that is left");
 	is($sessions{$name}->query_safe('INSERT INTO s.t VALUES (7, value(7)) RETURNING id'), '7',
 		"$name: the transaction stores a value") if $name ne 'START TRANSACTION';
 	$sessions{$name}->query_safe('ROLLBACK');
@@ -95,7 +95,7 @@ foreach my $client ($extended, $open)
 	$client->close;
 }
 
-# ---- what is not blank ----
+# ---- transactions that are not blank ----
 # Each of these keeps a round waiting, and is named.
 # Seen to fail: without has_seen_nothing(); without "spoilt" (SAVEPOINT, LOCK, NOTIFY); spoilt in
 # statement_begin alone (procedure).
@@ -130,7 +130,7 @@ $exporter->query_safe('COMMIT');
 frees_nothing(qr/process $pid (has been in a transaction|holds an older snapshot)/, 'an imported snapshot');
 $session->query_safe('COMMIT');
 
-# What a raw client does; then the round names it.
+# A raw client acts; then the round names its process.
 sub not_blank
 {
 	my ($name, $action) = @_;
