@@ -246,7 +246,6 @@ is_foreign_temporary(Listing *listing, Form_pg_class class)
 	if (checkTempNamespaceStatus(class->relnamespace) == TEMP_NAMESPACE_IN_USE)
 	{
 		PGPROC	   *process = blob_temporary_schema_process(class->relnamespace);
-
 		int			pid = process == NULL ? 0 : process->pid;
 
 		note_obstacle(listing, psprintf("process %d has a temporary table %s that can hold "

@@ -234,7 +234,7 @@ my $last = session('BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNA
 my $stop = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
 $heir->query_safe('COMMIT');
 my $last_pid = pid($last);
-poll(qq(SELECT waiting_for LIKE 'process $last_pid holds an older snapshot'
+poll(qq(SELECT waiting_for LIKE 'process $last_pid holds an older snapshot%'
 	OR waiting_for LIKE '%relation "stop" locked' FROM blobext_gc_status));
 $last->query_safe('INSERT INTO s.t2 SELECT * FROM s.t1; COMMIT');
 sql('VACUUM s.t1');
