@@ -17,6 +17,7 @@
 #include "extents/damaged_pages.h"
 #include "extents/durability.h"
 #include "fmgr.h"
+#include "gc/blank.h"
 #include "gc/constants.h"
 #include "gc/holders.h"
 #include "gc/status.h"
@@ -48,6 +49,7 @@ request_shared_memory(void)
 	blob_damaged_pages_shmem_request();
 	blob_known_digests_shmem_request();
 	blob_gc_holders_shmem_request();
+	blob_gc_blank_shmem_request();
 	blob_gc_status_shmem_request();
 	blob_autogc_schedule_shmem_request();
 	blob_progress_shmem_request();
@@ -65,6 +67,7 @@ initialize_shared_memory(void)
 	blob_damaged_pages_shmem_init();
 	blob_known_digests_shmem_init();
 	blob_gc_holders_shmem_init();
+	blob_gc_blank_shmem_init();
 	blob_gc_status_shmem_init();
 	blob_autogc_schedule_shmem_init();
 	blob_progress_shmem_init();
@@ -108,6 +111,7 @@ _PG_init(void)
 	blob_durability_register();
 	blob_gc_holders_register();
 	blob_gc_constants_register();
+	blob_gc_blank_register();
 
 	/* Functions that other folders call without including their headers. */
 	blob_durability_set_rule(blob_assign_is_strict);

@@ -82,6 +82,13 @@
 #define blob_stat_vacuums(table) ((table)->vacuum_count + (table)->autovac_vacuum_count)
 #endif
 
+/* utils/backend_status.h: the n-th entry, from 1 on, of this process's copy of all of them */
+#if PG_VERSION_NUM >= 160000
+#define blob_local_backend_status(index) pgstat_get_local_beentry_by_index(index)
+#else
+#define blob_local_backend_status(index) pgstat_fetch_stat_local_beentry(index)
+#endif
+
 /* ---- 17 ---- */
 
 /* access/xlog.h: how the WAL is synced */
@@ -100,7 +107,8 @@
  * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered from
  * 0.  The process with this number (or NULL); the process that owns this temporary schema; the
  * number in a virtual transaction id, in its lock tag, and of this process; the local id of a
- * process's transaction; are two entries of the lock table of one transaction?
+ * process's transaction; are two entries of the lock table of one transaction?  Of storage/lock.h,
+ * what storage/procsignal.h wants to signal a virtual transaction's process.
  */
 #if PG_VERSION_NUM >= 170000
 #define blob_backend_process(number) ProcNumberGetProc(number)
@@ -111,6 +119,7 @@
 #define blob_own_backend() MyProcNumber
 #define blob_local_transaction(process) ((process)->vxid.lxid)
 #define blob_locks_of_one(a, b) VirtualTransactionIdEquals((a)->vxid, (b)->vxid)
+#define blob_signal_slot(vxid) ((vxid).procNumber)
 #else
 #define blob_backend_process(number) BackendIdGetProc((number) + 1)
 #define blob_temporary_schema_process(schema) \
@@ -120,6 +129,7 @@
 #define blob_own_backend() (MyBackendId - 1)
 #define blob_local_transaction(process) ((process)->lxid)
 #define blob_locks_of_one(a, b) ((a)->backend == (b)->backend && (a)->lxid == (b)->lxid)
+#define blob_signal_slot(vxid) ((vxid).backendId)
 #endif
 
 /* libpq/libpq.h: has the server read bytes of its client that it has not taken yet? */

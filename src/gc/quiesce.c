@@ -8,9 +8,12 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "core/clock.h"
+#include "gc/blank.h"
 #include "gc/constants.h"
 #include "gc/gc_internal.h"
 #include "gc/holders.h"
+#include "gc/since.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -22,15 +25,21 @@ typedef struct Pass
 	int			transaction_count;
 	BlobGcHolderState *before;	/* each slot's state just before L, and at L */
 	BlobGcHolderState *at;
+	uint32		question;		/* to the transactions that look blank, of a moment after L */
+	TimestampTz next_question;	/* when it is asked again */
 	bool	   *ours;			/* slots of this database */
 	bool		again;			/* a holder passed values on: another pass is needed */
 } Pass;
+
+/* How long a process has for its answer. */
+#define QUESTION_INTERVAL_MS 1000
 
 /* The process that is waited for, and why. */
 typedef struct Blocker
 {
 	int			pid;
 	const char *what;
+	char	   *since;			/* of the last one that was named, to be found once */
 } Blocker;
 
 /* Is there a snapshot older than S1?  *pid: a process that has one. */
@@ -51,16 +60,29 @@ blob_gc_older_snapshot_exists(const BlobGcRound *round, int *pid)
 	return count > 0;
 }
 
+/* The process that is waited for; since when is found if it, or the reason, is another one. */
+static void
+name(Blocker *named, const Blocker *blocker)
+{
+	if (named->pid == blocker->pid && named->what == blocker->what)
+		return;
+	*named = *blocker;
+	named->since = blob_gc_since(named->pid, false);
+}
+
 bool
 blob_gc_wait_for_snapshots(BlobGcRound *round)
 {
 	BlobGcWait	wait;
-	int			pid;
+	Blocker		blocker = {.what = "holds an older snapshot"};
+	Blocker		named = {0};
 
 	blob_gc_wait_begin(&wait);
-	while (blob_gc_older_snapshot_exists(round, &pid))
+	while (blob_gc_older_snapshot_exists(round, &blocker.pid))
 	{
-		if (!blob_gc_wait_more(round, &wait, "process %d holds an older snapshot", pid))
+		name(&named, &blocker);
+		if (!blob_gc_wait_more(round, &wait, "process %d %s%s", named.pid, named.what,
+							   named.since))
 			return false;
 	}
 	blob_gc_status_waiting(NULL);
@@ -108,15 +130,20 @@ slot_blocks(Pass *pass, int slot, Blocker *blocker)
 	return blocker->what != NULL && blob_gc_holder_backend(slot, &database, &blocker->pid);
 }
 
-/* A transaction that left a holder behind goes on until that one ends. */
+/*
+ * A transaction that left a holder behind goes on until that one ends.  One that was blank after L
+ * is as good as one that began then.
+ */
 static bool
-transaction_blocks(VirtualTransactionId transaction, Blocker *blocker)
+transaction_blocks(const Pass *pass, VirtualTransactionId transaction, Blocker *blocker)
 {
 	int			slot = blob_gc_holder_slot(transaction);
 	LocalTransactionId id = transaction.localTransactionId;
 	BlobGcHolderState now;
 	Oid			database;
 
+	if (blob_gc_blank_answered(pass->question, transaction))
+		return false;
 	if (blob_gc_transaction_runs(transaction, &blocker->pid))
 	{
 		blocker->what = "has been in a transaction since before";
@@ -137,7 +164,7 @@ pass_blocks(Pass *pass, Blocker *blocker)
 {
 	for (int i = 0; i < pass->transaction_count; i++)
 	{
-		if (transaction_blocks(pass->transactions[i], blocker))
+		if (transaction_blocks(pass, pass->transactions[i], blocker))
 			return true;
 	}
 	for (int slot = 0; slot < blob_gc_holder_slot_count(); slot++)
@@ -146,6 +173,21 @@ pass_blocks(Pass *pass, Blocker *blocker)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * Now and then again: a message may be lost, and a transaction may have been in BEGIN at the moment
+ * L.
+ */
+static void
+ask(Pass *pass)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (blob_clock_is_before(now, pass->next_question, QUESTION_INTERVAL_MS))
+		return;
+	pass->next_question = TimestampTzPlusMilliseconds(now, QUESTION_INTERVAL_MS);
+	blob_gc_blank_ask(pass->question, pass->transactions, pass->transaction_count);
 }
 
 static void
@@ -189,6 +231,7 @@ begin_pass(void)
 											   PROC_IN_VACUUM, &pass->transaction_count);
 	leave_out_recovered(pass);
 	read_slots(pass->at);
+	pass->question = blob_gc_blank_new_question();
 	for (int slot = 0; slot < slots; slot++)
 	{
 		Oid			database = InvalidOid;
@@ -248,13 +291,16 @@ blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants)
 	do
 	{
 		Blocker		blocker;
+		Blocker		named = {0};
 
 		if (give_up_constants)
 			blob_gc_constants_give_up();
 		pass = begin_pass();
-		while (pass_blocks(pass, &blocker))
+		for (ask(pass); pass_blocks(pass, &blocker); ask(pass))
 		{
-			if (!blob_gc_wait_more(round, &wait, "process %d %s", blocker.pid, blocker.what))
+			name(&named, &blocker);
+			if (!blob_gc_wait_more(round, &wait, "process %d %s%s", named.pid, named.what,
+								   named.since))
 				return false;
 		}
 		if (cursors_were_opened(pass))

@@ -20,6 +20,7 @@
 #include "core/compat.h"
 #include "gc/methods.h"
 #include "gc/roots.h"
+#include "gc/since.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -245,10 +246,11 @@ is_foreign_temporary(Listing *listing, Form_pg_class class)
 	if (checkTempNamespaceStatus(class->relnamespace) == TEMP_NAMESPACE_IN_USE)
 	{
 		PGPROC	   *process = blob_temporary_schema_process(class->relnamespace);
+		int			pid = process == NULL ? 0 : process->pid;
 
 		note_obstacle(listing, psprintf("process %d has a temporary table %s that can hold "
-										"values", process == NULL ? 0 : process->pid,
-										qualified_name(class)));
+										"values%s", pid, qualified_name(class),
+										blob_gc_since(pid, true)));
 	}
 	return true;
 }

@@ -21,6 +21,7 @@
 #include "core/catalog.h"
 #include "core/compat.h"
 #include "executor/executor.h"
+#include "gc/blank.h"
 #include "gc/holders.h"
 #include "hooks/hooks.h"
 #include "optimizer/pathnode.h"
@@ -181,6 +182,7 @@ executor_run_with_parts(QueryDesc *query_desc, ScanDirection direction,
 static pg_attribute_hot void
 executor_run(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
+	blob_gc_blank_assert_seen();
 	if (likely(is_run_without_parts(query_desc)))
 		executor_run_next(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 	else
@@ -268,8 +270,9 @@ explain_object_in_the_way(void *argument)
 /*
  * The order:
  *
- * 1. Holders: a procedure is registered with the collector before it can have a value, and until
- *	  everything else about the statement is done.
+ * 1. Blank transactions and holders: a transaction is not blank, and a procedure is registered
+ *	  with the collector, before it can have a value, and until everything else about the
+ *	  statement is done.
  * 2. The target is entered before the statement can insert a key: pending content is made
  *	  crash-safe.
  * 3. Extents of stores that failed are freed before the statement allocates more.
@@ -283,6 +286,7 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *query_env,
 				DestReceiver *dest, QueryCompletion *qc)
 {
+	BlobGcBlankStatement blank = {0};
 	BlobGcHolderStatement holder = {0};
 	BlobAssignTarget target = {0};
 	BlobAssignStatement statement = {0};
@@ -295,6 +299,7 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	{
 		if (blob_catalog_in_script())
 			error_context_stack = &explain;
+		blob_gc_blank_statement_begin(&blank, pstmt, context);
 		blob_gc_holders_statement_begin(&holder, pstmt, context);
 		blob_assign_enter_utility(&target, pstmt->utilityStmt);
 		blob_abandoned_free();
@@ -316,6 +321,7 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	PG_END_TRY();
 	process_utility_end(&holder, &target, &statement);
 	blob_gc_holders_statement_done(&holder);
+	blob_gc_blank_statement_done(&blank);
 }
 
 /* ---- others ---- */

@@ -145,7 +145,7 @@ poll(q(SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory'))
 sql('VACUUM s.t2');
 is(sql(q(SELECT pg_relation_size('s.t2'))), '0', 'out of a subtransaction: its row is gone');
 $gc = start_gc();
-poll(q(SELECT pid IS NULL OR waiting_for LIKE '%has been in a transaction since before'
+poll(q(SELECT pid IS NULL OR waiting_for LIKE '%has been in a transaction since before%'
 	FROM blobext_gc_status));
 $lock->query_safe('SELECT pg_advisory_unlock(1)');
 IPC::Run::finish($keeper->{run});
@@ -234,7 +234,7 @@ my $last = session('BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNA
 my $stop = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
 $heir->query_safe('COMMIT');
 my $last_pid = pid($last);
-poll(qq(SELECT waiting_for LIKE 'process $last_pid holds an older snapshot'
+poll(qq(SELECT waiting_for LIKE 'process $last_pid holds an older snapshot%'
 	OR waiting_for LIKE '%relation "stop" locked' FROM blobext_gc_status));
 $last->query_safe('INSERT INTO s.t2 SELECT * FROM s.t1; COMMIT');
 sql('VACUUM s.t1');
