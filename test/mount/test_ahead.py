@@ -37,6 +37,7 @@ class AheadTest(FileSystemTest):
                 if self.transactions("%blob_upload_write%"):
                     return file, f"f{number}", content
             os.close(file)
+            support.wait_until(lambda: not self.transactions(), "the end of transactions")
         raise AssertionError("nothing was sent before close()")
 
     def check(self, mount, file, name, content):
