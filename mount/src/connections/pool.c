@@ -461,13 +461,43 @@ pool_take_now(struct pool *pool, struct connection **connection)
 	return *connection != NULL;
 }
 
+/* Under the lock: whether two remain for requests if one more is kept. */
+static bool
+may_keep(const struct pool *pool)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < pool->size; i++)
+		kept += pool->connections[i].reserved || pool->connections[i].is_spare;
+	return kept + 2 < pool->size;
+}
+
+bool
+pool_take_spare(struct pool *pool, struct connection **connection)
+{
+	bool		is_taken = pool_take_now(pool, connection);
+	bool		may_stay;
+
+	if (!is_taken)
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	may_stay = may_keep(pool);
+	(*connection)->is_spare = may_stay;
+	pthread_mutex_unlock(&pool->lock);
+	if (!may_stay)
+		pool_give(*connection);
+	if (!may_stay)
+		*connection = NULL;
+	return may_stay;
+}
+
 void
 pool_give(struct connection *connection)
 {
 	struct pool *pool = connection->pool;
 
 	pthread_mutex_lock(&pool->lock);
-	connection->busy = false;
+	connection->busy = connection->is_spare = false;
 	if (connection->reserved)
 		pthread_cond_broadcast(&pool->given);	/* of its own threads, not of any */
 	else
@@ -480,14 +510,11 @@ int
 pool_reserve(struct pool *pool, struct connection **connection)
 {
 	int			error = pool_take(pool, -1, connection);
-	int			reserved = 0;
 
 	if (error != 0)
 		return error;
 	pthread_mutex_lock(&pool->lock);
-	for (int i = 0; i < pool->size; i++)
-		reserved += pool->connections[i].reserved;
-	if (reserved + 2 >= pool->size)
+	if (!may_keep(pool))
 		error = EAGAIN;
 	else
 	{

@@ -29,6 +29,7 @@ struct connection
 	int			slot;			/* 0 and up; one holder at a time */
 	int			backend;		/* pid of the server's process; atomic */
 	bool		busy;
+	bool		is_spare;		/* busy beyond a statement: pool_take_spare() */
 	bool		reserved;		/* for threads that are bound to it */
 	unsigned int term;			/* not for threads that were bound in an earlier one; atomic */
 	bool		was_reserved;	/* at some time; atomic */
@@ -114,6 +115,8 @@ void pool_set_request(struct fuse_req *request);
 int pool_take(struct pool *pool, int slot, struct connection **connection);
 /* A connection that is up and free at this moment. */
 bool pool_take_now(struct pool *pool, struct connection **connection);
+/* The same, for longer than a statement: only if two remain that are neither reserved nor such. */
+bool pool_take_spare(struct pool *pool, struct connection **connection);
 void pool_give(struct connection *connection);
 
 /* Make a connection that the caller holds anew if it is lost; as pool_take() in its errors. */

@@ -20,6 +20,7 @@
 #include "requests/handle.h"
 #include "requests/lock.h"
 #include "requests/operations.h"
+#include "writing/ahead.h"
 #include "writing/commit.h"
 #include "writing/copies.h"
 #include "writing/making.h"
@@ -244,7 +245,10 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 	if (error == 0)
 		error = working_write(&copy->working, data, size, offset, append);
 	if (error == 0)
+	{
 		copy_touch(copy);
+		ahead_note(writer->ahead, copy);
+	}
 	pthread_mutex_unlock(&copy->lock);
 	if (moved)
 		pages_drop(writer->pages, id);

@@ -17,8 +17,10 @@
 #include "common/errors.h"
 #include "connections/query.h"
 #include "kernel/notify.h"
+#include "writing/ahead.h"
 #include "writing/copies.h"
 #include "writing/making.h"
+#include "writing/upload.h"
 
 enum
 {
@@ -28,8 +30,7 @@ enum
 	PATCH_BYTES = 32 * 1024 * 1024,
 	/* More bytes or ranges in the spool file than this are dropped after a commit. */
 	SPOOL_BYTES = 256 * 1024 * 1024,
-	SPOOL_SPANS = WORKING_SPANS / 10,
-	PIECE_BYTES = 1024 * 1024
+	SPOOL_SPANS = WORKING_SPANS / 10
 };
 
 struct commit
@@ -38,7 +39,7 @@ struct commit
 	struct copy *copy;
 	bool		is_exact;		/* for the base's version only */
 	int64_t		known;			/* 0: whatever the row has */
-	int64_t		resumed;		/* the version that an upload goes on from */
+	struct sent sent;			/* upload 0: nothing was sent ahead */
 };
 
 /* ---- parameters ---- */
@@ -176,44 +177,23 @@ step_truncate(struct transaction *transaction, void *context)
 
 /* ---- content that is streamed ---- */
 
-/* A statement whose one field is a number. */
-static int
-query_number(struct transaction *transaction, int statement, const struct parameters *parameters,
-			 int column, int64_t *number)
-{
-	PGresult   *result;
-	int			error = query_on(transaction->connection, statement, parameters, &result,
-								 transaction->sqlstate);
-
-	if (error != 0)
-		return error;
-	*number = field_int8(result, 0, column);
-	error = field_has_length(result, 0, column, sizeof(*number)) ? 0 : EIO;
-	PQclear(result);
-	return error;
-}
-
 /* Send the bytes from an offset on, piece by piece. */
 static int
 send_content(struct transaction *transaction, struct commit *commit, int64_t upload, int64_t offset)
 {
 	struct working *working = &commit->copy->working;
-	char	   *piece = allocate(PIECE_BYTES);
+	char	   *piece = allocate(UPLOAD_PIECE_BYTES);
 	int			error = 0;
 
 	while (offset < working->size && error == 0)
 	{
 		int64_t		rest = working->size - offset;
-		size_t		length = (size_t) (rest < PIECE_BYTES ? rest : PIECE_BYTES);
-		struct parameters parameters = {0};
-		int64_t		sent;
+		size_t		length = (size_t) (rest < UPLOAD_PIECE_BYTES ? rest : UPLOAD_PIECE_BYTES);
 
 		error = working_read_spool(working, offset, length, piece);
-		parameter_int8(&parameters, upload);
-		parameter_bytes(&parameters, piece, length);
 		if (error == 0)
-			error = query_number(transaction, commit->writer->calls.upload_write, &parameters, 0,
-								 &sent);
+			error = upload_write(transaction->connection, &commit->writer->calls, upload, piece,
+								 length, transaction->sqlstate);
 		offset += (int64_t) length;
 	}
 	free(piece);
@@ -232,20 +212,22 @@ end_upload(struct transaction *transaction, struct commit *commit, int64_t uploa
 	return transaction_call(transaction, commit->writer->calls.write_upload, &parameters);
 }
 
+/* In the first attempt with what was sent ahead, which is in the transaction then. */
 static int
 step_upload(struct transaction *transaction, void *context)
 {
 	struct commit *commit = context;
-	struct parameters parameters = {0};
-	int64_t		upload;
-	int			error;
+	struct sent sent = commit->sent;
+	int			error = 0;
 
-	parameter_int8(&parameters, commit->copy->working.size);
-	error = query_number(transaction, commit->writer->calls.upload_begin, &parameters, 0, &upload);
+	commit->sent = (struct sent) {0};
+	if (sent.upload == 0)
+		error = upload_begin(transaction->connection, &commit->writer->calls,
+							 commit->copy->working.size, &sent.upload, transaction->sqlstate);
 	if (error == 0)
-		error = send_content(transaction, commit, upload, 0);
+		error = send_content(transaction, commit, sent.upload, sent.bytes);
 	if (error == 0)
-		error = end_upload(transaction, commit, upload);
+		error = end_upload(transaction, commit, sent.upload);
 	return error;
 }
 
@@ -281,7 +263,8 @@ step_append_upload(struct transaction *transaction, void *context)
 		return error;
 	parameter_int8(&resume, (int64_t) copy->node->attributes.ino);
 	parameter_int8(&resume, copy->working.size - copy->working.server_size);
-	error = query_number(transaction, commit->writer->calls.upload_resume, &resume, 0, &upload);
+	error = upload_query(transaction->connection, commit->writer->calls.upload_resume, &resume,
+						 &upload, transaction->sqlstate);
 	if (error == 0)
 		error = send_content(transaction, &rest, upload, copy->working.server_size);
 	if (error == 0)
@@ -340,6 +323,19 @@ goes_to_current(const struct commit *commit, const struct outcome *outcome, tran
 		(step == step_whole || step == step_upload);
 }
 
+/* In the transaction in which content was sent ahead, if there is one. */
+static int
+run_first(struct commit *commit, transaction_step step, bool is_single, struct outcome *outcome)
+{
+	struct writer *writer = commit->writer;
+
+	if (step == step_upload && ahead_take(writer->ahead, commit->copy, &commit->sent))
+		return transaction_finish(writer->transactions, commit->sent.connection, step, commit,
+								  true, outcome);
+	ahead_drop(writer->ahead, commit->copy);
+	return transaction_run(writer->transactions, step, commit, true, is_single, outcome);
+}
+
 /*
  * Send them for the version of the base; if the row has another one, for what it has, where that is
  * right.  *is_mixed: the row has other content than the copy then.  The copy's lock is held.
@@ -362,7 +358,7 @@ send_changes(struct commit *commit, struct outcome *outcome, bool *is_mixed)
 	commit->known = commit->copy->version;
 	commit->is_exact = true;
 	if (error == 0)
-		error = transaction_run(writer->transactions, step, commit, true, is_single, outcome);
+		error = run_first(commit, step, is_single, outcome);
 	if (error == 0 && goes_to_current(commit, outcome, step))
 	{
 		if (outcome->status == ESTALE)

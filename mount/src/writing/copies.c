@@ -12,6 +12,7 @@
 #include "reading/range.h"
 #include "reading/reader.h"
 #include "sources/fs_row.h"
+#include "writing/ahead.h"
 #include "writing/births.h"
 
 /* That of a node whose pages have changes that were lost: no version of a row. */
@@ -155,6 +156,7 @@ end_copy(struct writer *writer, struct copy *copy)
 {
 	if (copy->working.changed)
 		pages_drop(writer->pages, copy->node->id);
+	ahead_drop(writer->ahead, copy);
 	close_base(writer, copy);
 	working_end(&copy->working);
 	tree_release(writer->tree, copy->node);

@@ -138,8 +138,8 @@ require_file(struct spool *spool)
 }
 
 /* Bytes behind the end of the file are zeros. */
-static int
-read_file(int file, int64_t offset, size_t length, char *target)
+int
+spool_read_file(int file, int64_t offset, size_t length, char *target)
 {
 	while (length > 0)
 	{
@@ -182,7 +182,7 @@ int
 spool_read(const struct spool *spool, int64_t offset, size_t length, char *target)
 {
 	if (spool->file >= 0)
-		return read_file(spool->file, offset, length, target);
+		return spool_read_file(spool->file, offset, length, target);
 	read_memory(spool, offset, length, target);
 	return 0;
 }

@@ -39,6 +39,9 @@ int spool_write(struct spool *spool, const char *data, size_t length, int64_t of
 /* Bytes behind the last that was written are zeros.  0 or an errno. */
 int spool_read(const struct spool *spool, int64_t offset, size_t length, char *target);
 
+/* The same of a spool's file, for a thread that has a descriptor of its own. */
+int spool_read_file(int file, int64_t offset, size_t length, char *target);
+
 /* Forget all bytes from an offset on.  0 or an errno. */
 int spool_cut(struct spool *spool, int64_t size);
 

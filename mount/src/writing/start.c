@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/errors.h"
+#include "writing/ahead.h"
 #include "writing/group_directory.h"
 #include "writing/locks.h"
 #include "writing/making.h"
@@ -60,6 +61,7 @@ writer_create(struct source *source, struct tree *tree, struct reader *reader,
 	writer_add_calls(writer);
 	writer->pages = pages_create(make_due, writer);
 	writer->sender = sender_create(writer);
+	writer->ahead = ahead_create(writer);
 	if (is_set_to(options->locks, "db"))
 		writer->locks = locks_create(source);
 	group_directory_create(writer);
@@ -71,6 +73,7 @@ writer_start(struct writer *writer, struct fuse_session *session)
 {
 	pages_start(writer->pages, session);
 	sender_start(writer->sender);
+	ahead_start(writer->ahead);
 }
 
 /* Transactions of many files are rolled back by the end of their connections. */
@@ -79,6 +82,7 @@ writer_destroy(struct writer *writer)
 {
 	pages_stop(writer->pages);
 	sender_destroy(writer->sender);
+	ahead_destroy(writer->ahead);
 	if (writer->locks != NULL)
 		locks_destroy(writer->locks);
 	transactions_destroy(writer->transactions);

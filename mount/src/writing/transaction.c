@@ -304,7 +304,8 @@ run_once(struct transaction *transaction, transaction_step step, void *context, 
 	transaction->sqlstate[0] = '\0';
 	if (is_single)
 		return step(transaction, context);
-	error = query_command(transaction->connection, "BEGIN");
+	error = transaction->has_begun ? 0 : query_command(transaction->connection, "BEGIN");
+	transaction->has_begun = false;
 	if (error == 0)
 		error = step(transaction, context);
 	if (error == 0 && transaction->outcome->status == 0)
@@ -422,6 +423,16 @@ transactions_forget_mark(struct transactions *transactions, const struct connect
 	transactions->marks[connection->slot] = (struct mark) {0};
 }
 
+/* The transaction has ended with an error, or 0, which is returned. */
+static int
+give_connection(struct transaction *transaction, int error)
+{
+	if (error != 0)
+		transaction->transactions->marks[transaction->connection->slot].is_known = false;
+	pool_give(transaction->connection);
+	return error;
+}
+
 int
 transaction_run(struct transactions *transactions, transaction_step step, void *context,
 				bool is_durable, bool is_single, struct outcome *outcome)
@@ -438,10 +449,40 @@ transaction_run(struct transactions *transactions, transaction_step step, void *
 		return error;
 	error = pool_bound() != NULL ? run_bound(&transaction, step, context) :
 		run_on(&transaction, step, context, is_single);
-	if (error != 0)
-		transactions->marks[transaction.connection->slot].is_known = false;
-	pool_give(transaction.connection);
-	return error;
+	return give_connection(&transaction, error);
+}
+
+int
+transaction_begin(struct transactions *transactions, struct connection *connection)
+{
+	struct transaction transaction = {.transactions = transactions, .connection = connection};
+	int			error = require_mark(&transaction);
+
+	return error != 0 ? error : query_command(connection, "BEGIN");
+}
+
+int
+transaction_finish(struct transactions *transactions, struct connection *connection,
+				   transaction_step step, void *context, bool is_durable, struct outcome *outcome)
+{
+	struct transaction transaction = {
+		.transactions = transactions,
+		.connection = connection,
+		.outcome = outcome,
+		.is_durable = is_durable,
+		.has_begun = true
+	};
+
+	outcome->is_unknown = false;
+	return give_connection(&transaction, run_on(&transaction, step, context, false));
+}
+
+void
+transaction_abandon(struct connection *connection)
+{
+	if (connection->pg != NULL && query_command(connection, "ROLLBACK") == ERROR_LOST)
+		debug("connection %d was lost in ROLLBACK", connection->slot);
+	pool_give(connection);
 }
 
 struct call

@@ -56,6 +56,7 @@ struct transaction
 	int64_t		mark;			/* that this transaction sets */
 	bool		has_mark;		/* it was set by an earlier call */
 	bool		is_durable;		/* its commit waits for the server's disk */
+	bool		has_begun;		/* BEGIN was sent already */
 	char		sqlstate[6];
 };
 
@@ -77,6 +78,20 @@ int transaction_run(struct transactions *transactions, transaction_step step, vo
 int transaction_run_call(struct transactions *transactions, int statement,
 						 const struct parameters *parameters, bool is_durable,
 						 struct outcome *outcome);
+
+/*
+ * A transaction of which parts are sent before its outcome matters, on a connection that the caller
+ * has taken, and holds until it calls one of the other two.  0, or an error: then abandon it.
+ */
+int transaction_begin(struct transactions *transactions, struct connection *connection);
+
+/* In place of transaction_run(): the step is first run within that transaction. */
+int transaction_finish(struct transactions *transactions, struct connection *connection,
+					   transaction_step step, void *context, bool is_durable,
+					   struct outcome *outcome);
+
+/* Roll back. */
+void transaction_abandon(struct connection *connection);
 
 /*
  * A thread that is bound to a connection (pool.h) is within a transaction: transaction_run()

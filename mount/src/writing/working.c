@@ -105,6 +105,14 @@ cut_spans(struct spans *spans, int64_t size)
 
 /* ---- the working copy ---- */
 
+/* Bytes from an offset on are written, or cut off; also if that fails then. */
+static void
+note_sent(struct working *working, int64_t offset)
+{
+	if (offset < working->sent)
+		working->sent = SENT_CHANGED;
+}
+
 void
 working_begin(struct working *working, const char *directory, int64_t base_size)
 {
@@ -128,6 +136,7 @@ working_committed(struct working *working)
 	working->changed = false;
 	working->appended = true;
 	working->dirty.count = 0;
+	working->sent = 0;
 }
 
 /* An empty spool is kept for the next write; if it cannot be emptied, another one begins. */
@@ -148,6 +157,7 @@ working_write(struct working *working, const char *data, size_t length, int64_t 
 
 	if (append)
 		offset = working->size;
+	note_sent(working, offset);
 	error = spool_write(&working->spool, data, length, offset);
 	if (error != 0)
 		return error;
@@ -172,6 +182,7 @@ working_zero(struct working *working, int64_t offset, int64_t length)
 	int64_t		end = offset + length;
 	int			error = 0;
 
+	note_sent(working, offset);
 	for (int64_t at = offset; at < min(end, working->size) && error == 0; at += sizeof(zeros))
 		error = spool_write(&working->spool, zeros,
 							min(sizeof(zeros), min(end, working->size) - at), at);
@@ -194,6 +205,7 @@ working_resize(struct working *working, int64_t size)
 		return 0;
 	if (size < working->size)
 	{
+		note_sent(working, size);
 		cut_spans(&working->local, size);
 		cut_spans(&working->dirty, size);
 		working->base_kept = min(working->base_kept, size);

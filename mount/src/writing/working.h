@@ -38,7 +38,9 @@ struct spans
 enum
 {
 	/* Memory for ranges is bounded by their number: a file may be of any size. */
-	WORKING_SPANS = 100000
+	WORKING_SPANS = 100000,
+	/* Bytes that may have been sent were changed: none are sent before the commit. */
+	SENT_CHANGED = -1
 };
 
 struct working
@@ -54,6 +56,8 @@ struct working
 	int64_t		server_size;	/* of the content that the server has */
 	int64_t		kept;			/* bytes of that, unless they are dirty */
 	struct spans dirty;
+	/* The first bytes, which may have been sent already (ahead.h). */
+	int64_t		sent;
 };
 
 /* Copies bytes of the base; 0 or an errno. */

@@ -58,6 +58,7 @@ struct writer
 	struct calls calls;
 	struct pages *pages;
 	struct sender *sender;
+	struct ahead *ahead;
 	struct locks *locks;		/* NULL: the kernel's, for this mount alone */
 	const char *spool;
 	bool		fails_on_conflict;
