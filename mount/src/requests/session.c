@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/errors.h"
+#include "connections/watch.h"
 #include "kernel/notify.h"
 #include "reading/reader.h"
 #include "requests/operations.h"
@@ -80,6 +81,7 @@ serve(struct mount *mount)
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 	int			status;
 
+	mount->watch = watch_start(mount->pool, mount->options);
 	fuse_loop_cfg_set_max_threads(config, 2 * mount->options->connections + IDLE_THREADS);
 	fuse_loop_cfg_set_idle_threads(config, IDLE_THREADS);
 	read_on_expiry(mount->reader, kept_expired, mount);
