@@ -25,6 +25,12 @@ from support import FileSystemTest, Mount, digest
 FILES = 6
 
 
+def io_bytes(field):
+    """What this process has read or written by system calls."""
+    with open("/proc/self/io", encoding="utf8") as file:
+        return int(dict(line.split(": ") for line in file)[field])
+
+
 class Model:
     """Random operations in a directory, and what must be there afterwards."""
 
@@ -498,6 +504,19 @@ class WriteTest(FileSystemTest):
                 self.sql.execute("SELECT blobext_gc()")
                 return abs(df()[1] - room) < mb
             support.wait_until(is_free, "the room of the file")
+
+    def test_buffers(self):
+        """A program with buffers of st_blksize reads no megabyte to change ten bytes."""
+        self.put("/f", b"x" * 10_000_000)
+        with Mount("fs=docs") as mount:
+            with open(mount.path("f"), "r+b") as file:
+                before = io_bytes("rchar")
+                file.seek(5_000_000)
+                self.assertEqual(file.read(10), b"x" * 10)
+                self.assertLess(io_bytes("rchar") - before, 70_000)
+                file.seek(5_000_000)
+                file.write(b"0123456789")
+            self.assertEqual(self.server_read("/f")[4_999_999:5_000_011], b"x0123456789x")
 
     def test_attributes(self):
         """Times, modes and sizes that are set are kept."""
