@@ -618,6 +618,12 @@ REVOKE ALL ON FUNCTION blobext_store_limit(oid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION blobext_store_limit(oid) TO pg_monitor;
 COMMENT ON FUNCTION blobext_store_limit(oid) IS 'behind the view blobext_databases';
 
+-- Any role that may store finds it out, by storing until it is refused.
+CREATE FUNCTION blobext_room() RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blobext_room() IS
+    'bytes that values of this database can take besides those that it has; null: not known';
+
 CREATE OR REPLACE VIEW @extschema@.blobext_databases AS
     SELECT d.datname, c.stored_blobs, c.stored_bytes, c.content_reads, c.content_read_bytes,
         c.stale_reads, s.file_bytes, s.allocated_bytes, s.free_bytes, s.pending_bytes,

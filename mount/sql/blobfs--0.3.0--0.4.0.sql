@@ -156,9 +156,35 @@ BEGIN
     PERFORM pg_notify(@fs@.channel(), 'i ' || NEW.ino || ' ' || NEW.version);
     RETURN NULL;
 END $blobfs$;
+
+-- ---- room ----
+
+-- At most 500 pages are looked at, so what a large file system without quota uses is an estimate.
+-- Room is what the quota and the server leave, whichever is less.
+CREATE OR REPLACE FUNCTION @fs@.statfs(OUT total_bytes bigint, OUT used_bytes bigint,
+        OUT total_inodes bigint, OUT used_inodes bigint, OUT quota boolean) RETURNS SETOF record
+    LANGUAGE plpgsql STABLE AS $blobfs$
+#variable_conflict use_column
+DECLARE
+    share double precision := least(100, 500 * 8192 * 100.0
+        / greatest(pg_catalog.pg_relation_size('@fs@.inode'), 1));
+    room bigint := coalesce(@blobext@.blobext_room(), 1099511627776);
+BEGIN
+    SELECT (pg_catalog.count(*) * 100 / share)::bigint,
+        (coalesce(pg_catalog.sum(i.size), 0) * 100 / share)::bigint
+    INTO used_inodes, used_bytes
+    FROM @fs@.inode AS i TABLESAMPLE SYSTEM (share);
+    SELECT s.quota_bytes, s.quota_inodes, s.quota_bytes IS NOT NULL OR s.quota_inodes IS NOT NULL
+    INTO total_bytes, total_inodes, quota FROM @fs@.superblock AS s;
+    total_bytes := least(total_bytes, used_bytes + room);
+    total_inodes := coalesce(total_inodes, used_inodes + 1073741824);
+    RETURN NEXT;
+END $blobfs$;
+COMMENT ON FUNCTION @fs@.statfs() IS
+    'use of the file system; in total what is used, and what the quota and the server leave';
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_guard() IS
-    'text that makes what guards sizes, marks and notifications of a file system';
+    'text that makes what guards sizes, marks and notifications of a file system, and its room';
 
 -- An object that an older blobext does not have would be looked up by its name, and a role that may
 -- make functions in that schema could supply it.

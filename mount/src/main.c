@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/errors.h"
+#include "connections/watch.h"
 #include "kernel/notify.h"
 #include "reading/reader.h"
 #include "requests/session.h"
@@ -101,6 +102,8 @@ main(int argc, char **argv)
 	mount.writer = NULL;
 	read_stop(mount.reader);
 	pins_destroy(mount.source);
+	if (mount.watch != NULL)
+		watch_stop(mount.watch);
 	pool_destroy(mount.pool);
 	if (mount.session != NULL)
 		fuse_session_destroy(mount.session);

@@ -1,8 +1,10 @@
 """A role that may make schemas, functions and types does nothing to roles that mount.
 
-Seen to fail with the program that took names for proofs.
+Seen to fail with the program that took names for proofs; without pool_lose() in pool_reconnect()
+test_owner_changes: the connection was used at the second attempt, and the stranger's function.
 """
 
+import errno
 import os
 import sys
 
@@ -118,6 +120,24 @@ class OwnerTest(StrangerTest):
         self.as_stranger("CREATE FUNCTION mine.lookup(integer, text) RETURNS integer"
                          " LANGUAGE sql AS 'SELECT 1'")
         self.assertIn(self.message, refused("fs=mine"))
+
+    def test_owner_changes(self):
+        """A new connection that would run functions of a stranger is not used, nor tried twice."""
+        self.sql.execute("SELECT blobfs.create('changing')")
+        with Mount("fs=changing,timeout=0,timeo=1") as mount:
+            self.assertEqual(os.listdir(mount.directory), [])
+            self.sql.execute("GRANT CREATE ON SCHEMA changing TO stranger")
+            self.as_stranger("CREATE FUNCTION changing.lookup(integer, text) RETURNS integer"
+                             " LANGUAGE sql AS 'SELECT 1'")
+            self.sql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                             " WHERE application_name = 'blobfs'")
+            with self.assertRaises(OSError) as raised:
+                os.stat(mount.path("f"))
+            self.assertEqual(raised.exception.errno, errno.EIO)
+            self.assertIn(self.message, mount.messages())
+            self.sql.execute("DROP FUNCTION changing.lookup(integer, text)")
+            with self.assertRaises(FileNotFoundError):
+                os.stat(mount.path("f"))
 
     def test_view(self):
         """Nor does it those of a view; a table has none, also when it becomes a view."""

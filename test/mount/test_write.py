@@ -25,6 +25,12 @@ from support import FileSystemTest, Mount, digest
 FILES = 6
 
 
+def io_bytes(field):
+    """What this process has read or written by system calls."""
+    with open("/proc/self/io", encoding="utf8") as file:
+        return int(dict(line.split(": ") for line in file)[field])
+
+
 class Model:
     """Random operations in a directory, and what must be there afterwards."""
 
@@ -456,6 +462,61 @@ class WriteTest(FileSystemTest):
                 self.sql.execute("SELECT pg_reload_conf()")
             self.assertEqual(self.server_read("/f"), b"old")
             support.wait_until(lambda: mount.read("f") == b"old", "the old content")
+
+    def test_room(self):
+        """df shows what the server leaves, the limit of the database, or the quota, whichever is
+        least; what is deleted and collected is free again."""
+        mb = 1_000_000
+
+        def df():
+            found = os.statvfs(mount.directory)
+            self.assertEqual(found.f_bfree, found.f_bavail)
+            return (found.f_blocks - found.f_bfree) * found.f_frsize, \
+                found.f_bavail * found.f_frsize
+
+        limit = f'ALTER DATABASE "{self.database}"'
+        disk = os.statvfs(support.DATA)
+        self.addCleanup(self.sql.execute, f"{limit} RESET blobext.max_store_size")
+        with Mount("fs=docs") as mount:
+            used, room = df()
+            self.assertEqual(used, 0)
+            self.assertAlmostEqual(room, disk.f_bavail * disk.f_frsize, delta=5_000 * mb)
+        self.sql.execute(f"{limit} SET blobext.max_store_size = '300MB'")
+        with Mount("fs=docs") as mount:
+            used, room = df()
+            self.assertLess(room, 315 * mb)
+            with open(mount.path("f"), "wb") as file:
+                for _ in range(60):
+                    file.write(self.bytes(mb))
+            used_later, room_later = df()
+            self.assertAlmostEqual(used_later, used + 60 * mb, delta=mb)
+            # The last extent of a value may be larger than what is in it.
+            self.assertAlmostEqual(room_later, room - 60 * mb, delta=10 * mb)
+            self.sql.execute("SELECT blobfs.set_quota('docs', 100000000, 10)")
+            self.assertAlmostEqual(df()[1], 40 * mb, delta=mb)
+            self.sql.execute("SELECT blobfs.set_quota('docs', 1000000000, 10)")
+            self.assertAlmostEqual(df()[1], room_later, delta=mb)
+            os.unlink(mount.path("f"))
+            self.assertEqual(df()[0], 0)
+
+            def is_free():
+                self.sql.execute("VACUUM docs.inode")
+                self.sql.execute("SELECT blobext_gc()")
+                return abs(df()[1] - room) < mb
+            support.wait_until(is_free, "the room of the file")
+
+    def test_buffers(self):
+        """A program with buffers of st_blksize reads no megabyte to change ten bytes."""
+        self.put("/f", b"x" * 10_000_000)
+        with Mount("fs=docs") as mount:
+            with open(mount.path("f"), "r+b") as file:
+                before = io_bytes("rchar")
+                file.seek(5_000_000)
+                self.assertEqual(file.read(10), b"x" * 10)
+                self.assertLess(io_bytes("rchar") - before, 70_000)
+                file.seek(5_000_000)
+                file.write(b"0123456789")
+            self.assertEqual(self.server_read("/f")[4_999_999:5_000_011], b"x0123456789x")
 
     def test_attributes(self):
         """Times, modes and sizes that are set are kept."""

@@ -8,10 +8,12 @@
 
 #include <fuse_lowlevel.h>
 #include <libpq-fe.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/errors.h"
@@ -28,8 +30,7 @@ enum
 	KEY_DEBUG,
 	KEY_READ_ONLY,
 	KEY_READ_WRITE,
-	KEY_TIMEOUT,
-	KEY_TIMEO,
+	KEY_NUMBER,
 	KEY_IGNORED
 };
 
@@ -47,22 +48,22 @@ static const struct fuse_opt specification[] = {
 	OPTION("at=%s", at, 0),
 	OPTION("snapshot=%s", snapshot, 0),
 	OPTION("isolation=%s", isolation, 0),
-	OPTION("connections=%u", connections, 0),
-	OPTION("cache=%u", cache_mb, 0),
 	OPTION("noopen", noopen, 1),
 	OPTION("xattr", xattr, 1),
 	OPTION("notify", notify, 1),
 	OPTION("nopin", nopin, 1),
-	OPTION("uid=%u", uid, 0),
-	OPTION("gid=%u", gid, 0),
-	OPTION("umask=", has_umask, 1),
-	OPTION("umask=%o", umask, 0),
 	OPTION("sync=%s", sync, 0),
 	OPTION("conflict=%s", conflict, 0),
 	OPTION("locks=%s", locks, 0),
 	OPTION("spool=%s", spool, 0),
-	FUSE_OPT_KEY("timeout=", KEY_TIMEOUT),
-	FUSE_OPT_KEY("timeo=", KEY_TIMEO),
+	FUSE_OPT_KEY("timeout=", KEY_NUMBER),
+	FUSE_OPT_KEY("timeo=", KEY_NUMBER),
+	FUSE_OPT_KEY("connections=", KEY_NUMBER),
+	FUSE_OPT_KEY("cache=", KEY_NUMBER),
+	FUSE_OPT_KEY("uid=", KEY_NUMBER),
+	FUSE_OPT_KEY("gid=", KEY_NUMBER),
+	FUSE_OPT_KEY("umask=", KEY_NUMBER),
+	FUSE_OPT_KEY("max_read=", KEY_NUMBER),
 	FUSE_OPT_KEY("-h", KEY_HELP),
 	FUSE_OPT_KEY("--help", KEY_HELP),
 	FUSE_OPT_KEY("-V", KEY_VERSION),
@@ -133,18 +134,91 @@ show_version(void)
 	exit(0);
 }
 
-/* A number after '='; the program ends with a message if it is none. */
-static double
-parse_seconds(const char *argument)
-{
-	const char *text = strchr(argument, '=') + 1;
-	char	   *end;
-	double		seconds = strtod(text, &end);
+/* ---- numbers ---- */
 
-	if (end == text || *end != '\0' || !(seconds >= 0 && seconds <= 1e9))
-		fatal("option \"%s\" needs a number of seconds", argument);
-	return seconds;
+/* An option with a number: how it is written, which values it has. */
+struct number
+{
+	const char *name;			/* with '=' */
+	const char *characters;		/* of which it is made */
+	int			base;			/* 0: with fractions */
+	double		least;
+	double		most;
+	const char *expected;		/* for the message */
+};
+
+#define DIGITS "0123456789"
+#define MAX_ID 4294967294.0		/* the next one is "none" to the kernel */
+
+static const struct number numbers[] = {
+	{"timeout=", DIGITS ".", 0, 0, 1e9, "a number of seconds"},
+	{"timeo=", DIGITS ".", 0, 0, 1e9, "a number of seconds"},
+	{"connections=", DIGITS, 10, 1, 1000, "a whole number from 1 to 1000"},
+	{"cache=", DIGITS, 10, 8, 1024 * 1024, "a whole number of MB from 8 to 1048576"},
+	{"uid=", DIGITS, 10, 0, MAX_ID, "the number of a user"},
+	{"gid=", DIGITS, 10, 0, MAX_ID, "the number of a group"},
+	{"umask=", "01234567", 8, 0, 0777, "an octal number up to 777"},
+	{"max_read=", DIGITS, 10, 0, UINT_MAX, "a whole number of bytes"},
+};
+
+static bool
+is_option(const char *argument, const char *name)
+{
+	return strncmp(argument, name, strlen(name)) == 0;
 }
+
+/* The number behind '='; the program ends with a message if it is none, or out of range. */
+static double
+parse_number(const char *argument)
+{
+	const struct number *number = numbers;
+	const char *text = strchr(argument, '=') + 1;
+	char	   *end = NULL;
+	double		value = -1;
+
+	while (!is_option(argument, number->name))
+		number++;
+	if (strspn(text, number->characters) == strlen(text))
+		value = number->base == 0 ? strtod(text, &end) :
+			(double) strtoull(text, &end, number->base);
+	if (end == text || end == NULL || *end != '\0' || value < number->least ||
+		value > number->most)
+		fatal("option \"%s\" needs %s", argument, number->expected);
+	return value;
+}
+
+/* The answer of process_option(): "max_read" is for libfuse, too. */
+static int
+process_number(struct options *options, const char *argument)
+{
+	double		value = parse_number(argument);
+
+	if (is_option(argument, "timeout="))
+		options->timeout = value;
+	else if (is_option(argument, "timeo="))
+		options->timeo = value;
+	else if (is_option(argument, "connections="))
+		options->connections = (unsigned) value;
+	else if (is_option(argument, "cache="))
+		options->cache_mb = (unsigned) value;
+	else if (is_option(argument, "uid="))
+		options->uid = (unsigned) value;
+	else if (is_option(argument, "gid="))
+		options->gid = (unsigned) value;
+	else if (is_option(argument, "umask="))
+	{
+		options->has_umask = 1;
+		options->umask = (unsigned) value;
+	}
+	else
+	{
+		options->max_read = (unsigned) value;
+		return 1;
+	}
+	return 0;
+}
+
+/* ---- others ---- */
 
 /* fuse_opt_proc_t: 0 takes the argument away, 1 keeps it. */
 static int
@@ -168,16 +242,16 @@ process_option(void *data, const char *argument, int key, struct fuse_args *argu
 			return 0;
 		case KEY_READ_ONLY:
 			options->read_only = true;
+			options->read_write = false;
 			return 0;
 		case KEY_READ_WRITE:
+			options->read_write = true;
+			options->read_only = false;
+			return 0;
 		case KEY_IGNORED:
 			return 0;
-		case KEY_TIMEOUT:
-			options->timeout = parse_seconds(argument);
-			return 0;
-		case KEY_TIMEO:
-			options->timeo = parse_seconds(argument);
-			return 0;
+		case KEY_NUMBER:
+			return process_number(options, argument);
 		case FUSE_OPT_KEY_NONOPT:
 			if (options->conninfo == NULL)
 				options->conninfo = copy_string(argument);
@@ -265,18 +339,51 @@ check_transaction_options(struct options *options)
 		options->nopin = 1;
 }
 
-static void
-check_mountpoint(struct options *options)
+/* An absolute path, for the program goes to "/" once it has mounted; it ends with a message if there
+ * is no such directory. */
+static char *
+find_directory(const char *path)
 {
-	char	   *absolute;
+	char	   *absolute = realpath(path, NULL);
+	struct stat stat_;
 
-	if (options->conninfo == NULL || options->mountpoint == NULL)
+	if (absolute == NULL || stat(absolute, &stat_) != 0)
+		fatal("directory \"%s\": %m", path);
+	if (!S_ISDIR(stat_.st_mode))
+		fatal("\"%s\" is not a directory", path);
+	return absolute;
+}
+
+static void
+check_directories(struct options *options)
+{
+	char	   *mountpoint = options->mountpoint;
+	char	   *spool = options->spool;
+
+	if (options->conninfo == NULL || mountpoint == NULL)
 		fatal("a connection string and a directory are needed; see blobfs --help");
-	absolute = realpath(options->mountpoint, NULL);
-	if (absolute == NULL)
-		fatal("directory \"%s\": %m", options->mountpoint);
-	free(options->mountpoint);
-	options->mountpoint = absolute;
+	options->mountpoint = find_directory(mountpoint);
+	free(mountpoint);
+	if (spool != NULL)
+		options->spool = find_directory(spool);
+	free(spool);
+}
+
+/*
+ * What is read-only whatever the options say.  "rw" is no error there: mount(8) gives it to each
+ * program that it calls for a line of fstab without "ro".
+ */
+static void
+check_read_only(struct options *options)
+{
+	const char *what = options->table ? "a table" : options->at ? "a snapshot of a file system" :
+		options->snapshot ? "a snapshot" : NULL;
+
+	if (what == NULL)
+		return;
+	if (options->read_write)
+		message("%s is mounted read-only, in spite of option \"rw\"", what);
+	options->read_only = true;
 }
 
 void
@@ -295,13 +402,8 @@ options_parse(struct fuse_args *arguments, struct options *options)
 		check_file_system_options(options);
 	else
 		check_table_options(options);
-	if (options->connections < 1 || options->connections > 1000)
-		fatal("option \"connections\" is from 1 to 1000");
-	if (options->cache_mb < 8 || options->cache_mb > 1024 * 1024)
-		fatal("option \"cache\" is from 8 to 1048576, in MB");
-	check_mountpoint(options);
-	if (options->table != NULL || options->at != NULL || options->snapshot != NULL)
-		options->read_only = true;
+	check_directories(options);
+	check_read_only(options);
 	check_transaction_options(options);
 	if (options->noopen && !options->read_only)
 		fatal("option \"noopen\" needs \"ro\": files that are written must be opened and closed");

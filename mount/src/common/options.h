@@ -13,7 +13,7 @@ struct fuse_args;
 struct options
 {
 	char	   *conninfo;		/* of libpq */
-	char	   *mountpoint;
+	char	   *mountpoint;	/* absolute */
 
 	/* table view */
 	char	   *table;
@@ -35,6 +35,7 @@ struct options
 	double		timeout;		/* seconds for which a name is trusted */
 	double		timeo;			/* seconds for which a lost server is waited for */
 	unsigned	connections;	/* at most */
+	unsigned	max_read;		/* bytes of a read request; 0: the kernel's choice */
 	unsigned	cache_mb;		/* content in the program's memory */
 	int			noopen;
 	int			xattr;
@@ -47,9 +48,10 @@ struct options
 	char	   *sync;			/* on, async */
 	char	   *conflict;		/* last, fail */
 	char	   *locks;			/* local, db */
-	char	   *spool;			/* directory of working copies */
+	char	   *spool;			/* directory of working copies, absolute; NULL: /var/tmp */
 
 	bool		read_only;
+	bool		read_write;		/* asked for */
 	bool		opens_transactions;	/* isolation=snapshot */
 	bool		foreground;
 	bool		debug;

@@ -15,6 +15,9 @@
 enum
 {
 	FIRST_BUCKETS = 1024,
+	/* st_blksize.  Python reads and writes so much at once, also for ten bytes; cp and cat take
+	 * 128 kB of themselves.  (docs/mount.md has what it costs.) */
+	BUFFER_BYTES = 64 * 1024,
 	/* st_ino of a snapshot's inode: find, tar and rsync must not take it for the current one. */
 	SNAPSHOT_SHIFT = 44
 };
@@ -492,7 +495,7 @@ attributes_to_stat(const struct attributes *attributes, struct stat *stat)
 	stat->st_gid = attributes->gid;
 	stat->st_rdev = attributes->rdev;
 	stat->st_size = attributes->size;
-	stat->st_blksize = 1024 * 1024;
+	stat->st_blksize = BUFFER_BYTES;
 	stat->st_blocks = (attributes->size + 511) / 512;
 	stat->st_mtim = attributes->mtime;
 	stat->st_ctim = attributes->ctime;

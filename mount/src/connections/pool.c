@@ -7,8 +7,10 @@
 #include "connections/pool.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "common/clock.h"
 #include "common/errors.h"
@@ -17,7 +19,10 @@
 
 enum
 {
-	MAX_STATEMENTS = 128
+	MAX_STATEMENTS = 128,
+	/* libpq's shortest, and what a connection that is made may take */
+	MIN_CONNECT_SECONDS = 2,
+	MAX_CONNECT_SECONDS = 10
 };
 
 struct pool
@@ -36,6 +41,7 @@ struct pool
 	pthread_mutex_t lock;
 	pthread_cond_t given;		/* a connection was given back */
 	time_t		message_at;		/* when a lost server was last written of */
+	bool		is_away;		/* the server, as pool_cut() says; under the lock */
 };
 
 /* To which connection the thread is bound, and for which of its terms. */
@@ -56,6 +62,7 @@ pool_create(const struct options *options)
 	{
 		pool->connections[i].pool = pool;
 		pool->connections[i].slot = i;
+		pool->connections[i].socket = -1;
 		pool->connections[i].prepared = allocate(MAX_STATEMENTS);
 	}
 	pthread_mutex_init(&pool->lock, NULL);
@@ -114,6 +121,17 @@ pool_size(const struct pool *pool)
 
 /* ---- making connections ---- */
 
+static bool
+is_away(struct pool *pool)
+{
+	bool		is_away;
+
+	pthread_mutex_lock(&pool->lock);
+	is_away = pool->is_away;
+	pthread_mutex_unlock(&pool->lock);
+	return is_away;
+}
+
 int
 pool_wait_again(struct pool *pool, struct timespec *started, int attempt)
 {
@@ -121,6 +139,8 @@ pool_wait_again(struct pool *pool, struct timespec *started, int attempt)
 
 	if (started->tv_sec == 0 && started->tv_nsec == 0)
 		clock_gettime(CLOCK_MONOTONIC, started);
+	if (is_away(pool))
+		return EIO;
 	while (milliseconds > 0)
 	{
 		int			step = milliseconds < WAIT_MILLISECONDS ? milliseconds : WAIT_MILLISECONDS;
@@ -148,9 +168,32 @@ connect_to_server(struct pool *pool)
 	/* A later one wins: the connection string. */
 	const char *keywords[] = {"fallback_application_name", "connect_timeout", "tcp_user_timeout",
 	"dbname", NULL};
-	const char *values[] = {"blobfs", "10", "30000", pool->conninfo, NULL};
+	char		seconds[16];
+	const char *values[] = {"blobfs", seconds, "30000", pool->conninfo, NULL};
+	double		most = pool->timeo < MAX_CONNECT_SECONDS ? pool->timeo : MAX_CONNECT_SECONDS;
 
+	snprintf(seconds, sizeof(seconds), "%d",
+			 most < MIN_CONNECT_SECONDS ? MIN_CONNECT_SECONDS : (int) most);
 	return PQconnectdbParams(keywords, values, 1);
+}
+
+/* The socket is none of ours before it is closed: another file may get its number. */
+static void
+set_socket(struct connection *connection, int socket)
+{
+	struct pool *pool = connection->pool;
+
+	pthread_mutex_lock(&pool->lock);
+	connection->socket = socket;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+static void
+close_connection(struct connection *connection)
+{
+	set_socket(connection, -1);
+	PQfinish(connection->pg);
+	connection->pg = NULL;
 }
 
 /* Its end is that of the connection; after an error of a statement it goes on (judge()). */
@@ -180,11 +223,12 @@ connect_now(struct connection *connection)
 	char	   *sql;
 	bool		good;
 
-	PQfinish(connection->pg);
+	close_connection(connection);
 	memset(connection->prepared, 0, MAX_STATEMENTS);
 	connection->pg = connect_to_server(pool);
 	if (PQstatus(connection->pg) != CONNECTION_OK)
 		return false;
+	set_socket(connection, PQsocket(connection->pg));
 	__atomic_store_n(&connection->backend, PQbackendPID(connection->pg), __ATOMIC_RELAXED);
 	PQsetNoticeProcessor(connection->pg, receive_notice, NULL);
 	encoding = PQparameterStatus(connection->pg, "server_encoding");
@@ -276,8 +320,7 @@ pool_connect(struct pool *pool, char **error)
 void
 pool_lose(struct connection *connection)
 {
-	PQfinish(connection->pg);
-	connection->pg = NULL;
+	close_connection(connection);
 	__atomic_store_n(&connection->backend, 0, __ATOMIC_RELAXED);
 }
 
@@ -297,6 +340,51 @@ complain(struct pool *pool, PGconn *pg)
 	free(text);
 }
 
+/* ---- a server that stands still ---- */
+
+void
+pool_note_answer(struct pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->is_away = false;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+double
+pool_longest_use(struct pool *pool)
+{
+	double		longest = 0;
+
+	pthread_mutex_lock(&pool->lock);
+	for (int i = 0; i < pool->size; i++)
+	{
+		const struct connection *connection = &pool->connections[i];
+		double		seconds = connection->busy ? seconds_since(&connection->busy_since) : 0;
+
+		if (seconds > longest)
+			longest = seconds;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return longest;
+}
+
+/* A thread that waits in libpq finds the end of the connection. */
+void
+pool_cut(struct pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->is_away = true;
+	for (int i = 0; i < pool->size; i++)
+	{
+		struct connection *connection = &pool->connections[i];
+
+		if (connection->busy && connection->socket >= 0 &&
+			seconds_since(&connection->busy_since) >= pool->timeo)
+			shutdown(connection->socket, SHUT_RDWR);
+	}
+	pthread_mutex_unlock(&pool->lock);
+}
+
 int
 pool_reconnect(struct connection *connection)
 {
@@ -311,9 +399,13 @@ pool_reconnect(struct connection *connection)
 			return ESTALE;
 		if (connection->pg != NULL && PQstatus(connection->pg) == CONNECTION_OK)
 			return 0;
+		if (is_away(pool))
+			return EIO;
 		if (connect_now(connection))
 			return 0;
 		complain(pool, connection->pg);
+		/* It may be up, and not to be used: see the greeting. */
+		pool_lose(connection);
 		error = pool_wait_again(pool, &started, attempt);
 	}
 	return error;
@@ -401,6 +493,14 @@ find_free(struct pool *pool, int slot)
 	return unconnected;
 }
 
+/* Under the pool's lock. */
+static void
+begin_use(struct connection *connection)
+{
+	connection->busy = true;
+	clock_gettime(CLOCK_MONOTONIC, &connection->busy_since);
+}
+
 /* A connection that no other thread has; it may be down. */
 static int
 take_any(struct pool *pool, int slot, struct connection **connection)
@@ -421,7 +521,7 @@ take_any(struct pool *pool, int slot, struct connection **connection)
 		error = ESTALE;
 	else if (*connection != NULL)
 	{
-		(*connection)->busy = true;
+		begin_use(*connection);
 		error = 0;
 	}
 	pthread_mutex_unlock(&pool->lock);
@@ -454,7 +554,7 @@ pool_take_now(struct pool *pool, struct connection **connection)
 	*connection = find_free(pool, -1);
 	if (*connection != NULL && (*connection)->pg != NULL &&
 		PQstatus((*connection)->pg) == CONNECTION_OK)
-		(*connection)->busy = true;
+		begin_use(*connection);
 	else
 		*connection = NULL;
 	pthread_mutex_unlock(&pool->lock);

@@ -7,6 +7,9 @@
  * back, so a statement must not be run by a thread that holds a connection already.  A lost
  * connection is made anew at its next use.
  *
+ * A server that stands still closes no connection.  connections/watch.c asks whether it is there
+ * while a connection is taken for long, and cuts the connection if it is not.
+ *
  * Waits end when the kernel interrupts the request that the thread serves (pool_set_request).
  */
 #ifndef POOL_H
@@ -28,8 +31,10 @@ struct connection
 	struct pool *pool;
 	int			slot;			/* 0 and up; one holder at a time */
 	int			backend;		/* pid of the server's process; atomic */
+	int			socket;			/* of pg; -1: none.  Under the pool's lock, see pool_cut() */
 	bool		busy;
 	bool		is_spare;		/* busy beyond a statement: pool_take_spare() */
+	struct timespec busy_since;
 	bool		reserved;		/* for threads that are bound to it */
 	unsigned int term;			/* not for threads that were bound in an earlier one; atomic */
 	bool		was_reserved;	/* at some time; atomic */
@@ -125,8 +130,18 @@ int pool_reconnect(struct connection *connection);
 /* Say that the connection is broken: it is made anew when it is taken next. */
 void pool_lose(struct connection *connection);
 
+/* For how many seconds the connection that was taken first has been taken; 0: none is. */
+double pool_longest_use(struct pool *pool);
+
+/*
+ * The server has answered nothing for "timeo": threads that have had a connection for so long find
+ * it lost, and none is made until pool_note_answer(): that is EIO at once.
+ */
+void pool_cut(struct pool *pool);
+void pool_note_answer(struct pool *pool);
+
 /* Sleep for as long as the number of attempts suggests; an errno if the request was interrupted or
- * "timeo" has passed since *started (0: begins now). */
+ * "timeo" has passed since *started (0: begins now), or pool_cut() says that it has. */
 int pool_wait_again(struct pool *pool, struct timespec *started, int attempt);
 
 #endif							/* POOL_H */

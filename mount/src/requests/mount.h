@@ -32,6 +32,7 @@ struct mount
 {
 	const struct options *options;
 	struct pool *pool;
+	struct watch *watch;		/* NULL: it has not begun */
 	struct source *source;
 	struct tree *tree;
 	struct reader *reader;

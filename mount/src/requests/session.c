@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/errors.h"
+#include "connections/watch.h"
 #include "kernel/notify.h"
 #include "reading/reader.h"
 #include "requests/operations.h"
@@ -42,6 +43,7 @@ init(void *data, struct fuse_conn_info *connection)
 		connection->want |= connection->capable & FUSE_CAP_EXPORT_SUPPORT;
 	if (mount->options->read_only)
 		connection->want &= ~(unsigned) FUSE_CAP_ATOMIC_O_TRUNC;
+	connection->max_read = mount->options->max_read;
 	connection->max_background = MAX_BACKGROUND;
 	connection->time_gran = mount->source->with_paths ? 1000 : 1;
 }
@@ -79,6 +81,7 @@ serve(struct mount *mount)
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 	int			status;
 
+	mount->watch = watch_start(mount->pool, mount->options);
 	fuse_loop_cfg_set_max_threads(config, 2 * mount->options->connections + IDLE_THREADS);
 	fuse_loop_cfg_set_idle_threads(config, IDLE_THREADS);
 	read_on_expiry(mount->reader, kept_expired, mount);

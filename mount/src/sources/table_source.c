@@ -26,7 +26,12 @@ enum
 	TYPE_TEXT = 25,
 	TYPE_BPCHAR = 1042,
 	TYPE_VARCHAR = 1043,
-	FIRST_NORMAL_OID = 16384
+	TYPE_INT8 = 20,
+	TYPE_INT2 = 21,
+	TYPE_INT4 = 23,
+	TYPE_DATE = 1082,
+	TYPE_TIMESTAMP = 1114,
+	TYPE_TIMESTAMPTZ = 1184
 };
 
 /* The search_path is the role's, for the user's condition; all else is qualified. */
@@ -153,24 +158,42 @@ version_expression(struct table_source *table, struct connection *connection, ch
 		format_string("pg_catalog.sha256(t.%s::pg_catalog.bytea)", content);
 }
 
+/* A column that may be there: its option, what it is cast to, and the types that this is safe for.
+ * (A cast of another role's type would be that role's function.) */
+struct optional
+{
+	const char *option;
+	const char *type;
+	const char *expected;		/* for the message */
+	unsigned long types[3];
+};
+
+static const struct optional mtime_column = {
+	"mtime", "pg_catalog.timestamptz", "timestamptz, timestamp or date",
+	{TYPE_TIMESTAMPTZ, TYPE_TIMESTAMP, TYPE_DATE}
+};
+static const struct optional mode_column = {
+	"mode", "integer", "an integer", {TYPE_INT4, TYPE_INT2, TYPE_INT8}
+};
+
 /* "t.column::type", or NULL of the type. */
 static char *
-optional_column(struct connection *connection, const char *oid, const struct options *options,
-				const char *option, const char *column, const char *type)
+optional_column(struct connection *connection, const char *oid, const char *table,
+				const struct optional *optional, const char *column)
 {
-	unsigned long column_type;
+	const unsigned long *types = optional->types;
+	unsigned long type;
 	char	   *quoted;
 	char	   *expression;
 
 	if (column == NULL)
-		return format_string("NULL::%s", type);
-	column_type = find_column(connection, oid, options->table, option, column);
-	/* A cast of another role's type would be that role's function. */
-	if (column_type >= FIRST_NORMAL_OID)
-		fatal("option \"%s\": column \"%s\" is of type %s, not one of the server's own", option,
-			  column, type_name(connection, column_type));
+		return format_string("NULL::%s", optional->type);
+	type = find_column(connection, oid, table, optional->option, column);
+	if (type != types[0] && type != types[1] && type != types[2])
+		fatal("option \"%s\": column \"%s\" is of type %s, not %s", optional->option, column,
+			  type_name(connection, type), optional->expected);
 	quoted = quote(connection, column);
-	expression = format_string("t.%s::%s", quoted, type);
+	expression = format_string("t.%s::%s", quoted, optional->type);
 	free(quoted);
 	return expression;
 }
@@ -214,9 +237,10 @@ make_base(struct table_source *table, struct connection *connection, const struc
 											 options->content);
 	char	   *path = quote(connection, options->path);
 	char	   *content = quote(connection, options->content);
-	char	   *mtime = optional_column(connection, oid, options, "mtime", options->mtime,
-										"pg_catalog.timestamptz");
-	char	   *mode = optional_column(connection, oid, options, "mode", options->mode, "integer");
+	char	   *mtime = optional_column(connection, oid, options->table, &mtime_column,
+										options->mtime);
+	char	   *mode = optional_column(connection, oid, options->table, &mode_column,
+									   options->mode);
 	char	   *name = must_ask(connection, "SELECT pg_catalog.concat(pg_catalog.quote_ident("
 								"n.nspname), '.', pg_catalog.quote_ident(c.relname))"
 								" FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"

@@ -1,6 +1,7 @@
 /*
  * sql/administration/store_limit.c
- *	  blobext.max_store_size of each database, for the view blobext_databases.
+ *	  blobext.max_store_size of each database, for the view blobext_databases; and what values of
+ *	  this database may still take.
  *
  * A process knows the setting of its own database.  That of another one is in pg_db_role_setting,
  * or it is the server's, which a process knows whose own database has none.
@@ -10,8 +11,11 @@
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
 #include "core/catalog_scan.h"
+#include "core/settings.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "store/disk_room.h"
+#include "store/store.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -19,6 +23,7 @@
 #define SETTING "blobext.max_store_size"
 
 PG_FUNCTION_INFO_V1(blobext_store_limit);
+PG_FUNCTION_INFO_V1(blobext_room);
 
 /* Whether an array of settings has this one; *mb gets its value. */
 static bool
@@ -78,4 +83,35 @@ blobext_store_limit(PG_FUNCTION_ARGS)
 	if (mb < 0)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64((int64) mb * 1024 * 1024);
+}
+
+/*
+ * Bytes that values of this database can take besides those that it has, at most: what its store
+ * and the file system of the segments have to give, within blobext.max_store_size.  Null if the
+ * kernel does not say.  Free pages of a store count from the moment on that they are known; a limit
+ * is that of the whole store until then.
+ */
+Datum
+blobext_room(PG_FUNCTION_ARGS)
+{
+	uint64		room = blob_disk_room_for_segments();
+	uint64		used = 0;
+	uint64		limit = (uint64) Max(blob_max_store_mb, 0) * 1024 * 1024;
+	BlobStoreUsage *usages;
+	int			count;
+
+	blob_store_require_preload();
+	if (room == PG_UINT64_MAX)
+		PG_RETURN_NULL();
+	count = blob_store_usages(&usages);
+	for (int i = 0; i < count; i++)
+	{
+		if (usages[i].database != MyDatabaseId)
+			continue;
+		room += (usages[i].free_pages + usages[i].pending_pages) * BLOB_PAGE_SIZE;
+		used += usages[i].allocated_pages * BLOB_PAGE_SIZE;
+	}
+	if (blob_max_store_mb >= 0)
+		room = Min(room, limit - Min(limit, used));
+	PG_RETURN_INT64((int64) Min(room, (uint64) PG_INT64_MAX));
 }
