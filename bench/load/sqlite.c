@@ -197,6 +197,25 @@ sqlite_read_part(Session *session, long id, long offset, long size_bytes)
 	return wanted;
 }
 
+/* One transaction: length() of ten values, or their beginnings by incremental I/O. */
+static long
+sqlite_metadata(Session *session, const long *ids)
+{
+	Sqlite	   *sqlite = session->state;
+	long		sum = 0;
+
+	command(sqlite, "BEGIN");
+	for (int i = 0; i < METADATA_VALUES; i++)
+	{
+		if (options.asked == ASKED_PREFIX &&
+			sqlite_read_part(session, ids[i], 0, PREFIX_BYTES) != PREFIX_BYTES)
+			fail("sqlite: value %ld is too short", ids[i]);
+		sum += sqlite_size(session, ids[i]);
+	}
+	command(sqlite, "COMMIT");
+	return sum;
+}
+
 static void
 sqlite_write_part(Session *session, long id, long offset, const char *piece, long size_bytes)
 {
@@ -283,6 +302,7 @@ const Driver sqlite_driver = {
 	.fill = sqlite_fill,
 	.scan = sqlite_scan,
 	.size = sqlite_size,
+	.metadata = sqlite_metadata,
 	.read_part = sqlite_read_part,
 	.write_part = sqlite_write_part,
 	.splice = sqlite_splice,
