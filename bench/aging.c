@@ -580,6 +580,7 @@ run(void)
 {
 	pthread_t	threads[MAX_CLIENTS];
 	double		started;
+	double		ended;
 	long		bytes = 0;
 	long		operations = 0;
 	long		refused = 0;
@@ -605,12 +606,18 @@ run(void)
 		gave_up += all_clients[i].gave_up;
 		wrong += all_clients[i].wrong;
 	}
+	ended = now();
 	if (options.operation == OP_FULL)
+	{
 		print_parts(started);
+		/* Waits for room that was not found do not count. */
+		if (stored_count > 0)
+			ended = stored_at[stored_count - 1];
+	}
 	if (options.operation == OP_VERIFY)
 		printf("%ld\t%ld\n", operations, wrong);
 	else
-		printf("%.3f\t%ld\t%ld\t%ld\t%ld\n", now() - started, bytes, operations, refused, gave_up);
+		printf("%.3f\t%ld\t%ld\t%ld\t%ld\n", ended - started, bytes, operations, refused, gave_up);
 	if (options.operation == OP_FULL)
 		printf("%s\n", refusal);
 	for (int i = 0; i < options.clients; i++)
