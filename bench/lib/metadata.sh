@@ -1,4 +1,4 @@
-# bench/lib/metadata.sh: part of bench/run: what is known about ten random values, in a statement.
+# bench/lib/metadata.sh: part of bench/run: metadata of ten random values, in a statement.
 
 # Contenders that can say it: SQLite has no digest, and a file system neither.
 asked_contenders()		# size, prefix or digest

@@ -60,8 +60,8 @@ function store_targets(    clients) {
 	both("tree", "libpq", 15000, 1, 1.4, 1.8)
 }
 
-# The mean size is that of load/sizes.c.  What is known without the content costs a row; a digest
-# that is not known, the content.
+# The mean size is that of load/sizes.c.  Metadata that the row has cost a row; a digest that
+# it does not have, the content.
 function article_targets(    clients) {
 	for (clients = 1; clients <= 16; clients *= 4) {
 		both("wikipedia-store", "libpq", 7686, clients, 1.0, 1.0)

@@ -38,7 +38,7 @@ typedef enum Operation
 	OP_FILL,					/* all existing values, by one statement where there is one */
 	OP_SCAN,					/* all existing values, in the order of storage */
 	OP_RANDOM,					/* reads of existing values by id, in random order, each once */
-	OP_METADATA,				/* what is known about existing values, at random */
+	OP_METADATA,				/* metadata of existing values, at random */
 	OP_MAKE,					/* the values that the next ones change */
 	OP_MIX,						/* reads, insertions and deletions of parts of a value, at random */
 	OP_OVERWRITE,				/* overwrites of parts of a value, at random */

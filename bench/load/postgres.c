@@ -264,7 +264,7 @@ prepare_parts(PGconn *connection, const char *prefix, const char *contender)
 		prepare_blobstate_parts(connection, prefix, contender);
 }
 
-/* Expressions of what is asked, up to options.asked. */
+/* Expressions up to options.asked. */
 static void
 prepare_metadata(PGconn *connection, const char *prefix, const char *contender)
 {

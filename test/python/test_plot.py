@@ -145,7 +145,7 @@ class PlotTest(unittest.TestCase):
             self.assertIn(word, words)
 
     def test_clients(self):
-        """Rows by the number of clients have them in order, and count what is not moved."""
+        """Rows by the number of clients have them in order, and count where no value moves."""
         pictures = self.pictures(ARTICLES + METADATA)
         self.assertEqual(set(pictures), {"wikipedia.svg", "metadata.svg"})
         words = self.words(pictures["wikipedia.svg"])
