@@ -60,8 +60,7 @@ function store_targets(    clients) {
 	both("tree", "libpq", 15000, 1, 1.4, 1.8)
 }
 
-# The mean size is that of load/sizes.c.  Metadata that the row has cost a row; a digest that
-# it does not have, the content.
+# The mean size is that of load/sizes.c.
 function article_targets(    clients) {
 	for (clients = 1; clients <= 16; clients *= 4) {
 		both("wikipedia-store", "libpq", 7686, clients, 1.0, 1.0)
@@ -70,6 +69,7 @@ function article_targets(    clients) {
 	}
 }
 
+# A digest that the row does not have costs the content.
 function metadata_targets(    clients) {
 	for (clients = 1; clients <= 16; clients *= 4) {
 		both("metadata-size", "libpq", 100 * kb, clients, 0.95, 0.95)
