@@ -524,7 +524,8 @@ warm_up(Client *client)
 	if (is_cold && options.operation != OP_RANDOM)
 		values = 1;				/* loads catalogs and index roots */
 	else if (is_all && !is_cold && options.data_values > WARM_UP_VALUES)
-		values = options.data_values;
+		values = options.operation == OP_RANDOM ? options.data_values / options.clients + 1 :
+			options.data_values;	/* of OP_RANDOM its own part */
 	for (int i = 0; i < options.contender_count; i++)
 	{
 		Session    *session = &client->sessions[i];
