@@ -461,7 +461,8 @@ print_round(int contender_no, int round, double seconds, double cpu_seconds, lon
 		   options.is_server ? "server" : "libpq", shown_bytes(), options.clients,
 		   session->contender, options.first_round + round, done, seconds, cpu_seconds, median,
 		   p99);
-	if (options.is_cold && read_bytes >= 0)
+	/* Of several clients some have a process of their own, and some have not. */
+	if (options.is_cold && read_bytes >= 0 && options.clients == 1)
 		printf("%s-device\tlibpq\t%ld\t%d\t%s\t%d\t%ld\t%ld\n", options.label,
 			   options.size_bytes, options.clients, session->contender,
 			   options.first_round + round, options.values, read_bytes);
