@@ -93,8 +93,7 @@ read_cells()		# level
 					start_server
 				fi
 				for size in ${sizes:-$read_sizes}; do
-					[[ " $(clients_for "$(to_bytes "$size")" | paste -sd ' ') " == *" $count "* ]] ||
-						continue
+					clients_for "$(to_bytes "$size")" | grep -x "$count" > /dev/null || continue
 					read_cell "$1" $state "$size" "$count" "$via"
 				done
 			done

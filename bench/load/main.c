@@ -65,16 +65,16 @@ changes_parts(void)
 
 enum
 {
-	OP, LABEL, VIA, SIZE, SIZES, ASKED, PIECE, CLIENTS, ROUNDS, FIRST_ROUND, VALUES, BATCH, CONTENDERS,
-	PREFIX, DIRECTORY, MARIADB, BUFFER, PAYLOAD, FIRST_ID, DATA_VALUES, CPU, SETTLE, EMPTY, SECONDS,
-	COLD, LIMIT, UNWARMED
+	OP, LABEL, VIA, SIZE, SIZES, ASKED, PIECE, CLIENTS, ROUNDS, FIRST_ROUND, VALUES, BATCH,
+	CONTENDERS, PREFIX, DIRECTORY, MARIADB, BUFFER, PAYLOAD, FIRST_ID, DATA_VALUES, CPU, SETTLE,
+	EMPTY, SECONDS, COLD, LIMIT, UNWARMED
 };
 
 static const struct option option_names[] = {
 	{"op", 1, NULL, OP}, {"label", 1, NULL, LABEL}, {"via", 1, NULL, VIA}, {"size", 1, NULL, SIZE},
 	{"sizes", 1, NULL, SIZES}, {"asked", 1, NULL, ASKED}, {"piece", 1, NULL, PIECE},
-	{"clients", 1, NULL, CLIENTS},
-	{"rounds", 1, NULL, ROUNDS}, {"first-round", 1, NULL, FIRST_ROUND},
+	{"clients", 1, NULL, CLIENTS}, {"rounds", 1, NULL, ROUNDS},
+	{"first-round", 1, NULL, FIRST_ROUND},
 	{"values", 1, NULL, VALUES}, {"batch", 1, NULL, BATCH}, {"contenders", 1, NULL, CONTENDERS},
 	{"prefix", 1, NULL, PREFIX}, {"directory", 1, NULL, DIRECTORY}, {"mariadb", 1, NULL, MARIADB},
 	{"buffer", 1, NULL, BUFFER}, {"payload", 1, NULL, PAYLOAD}, {"first-id", 1, NULL, FIRST_ID},
