@@ -8,10 +8,10 @@
  * repeated because the disk was full, and the number of clients that gave up.
  *
  * --op full stores objects until there is no room for any.  Before that line it prints MB per second
- * of each tenth of the objects and of the last hundredth, and after it what the first refused store
- * was told.  --op verify compares them, and prints how many are there, and how many are wrong.  For
- * --op fragments (files) it prints the mean and the largest number of physically discontiguous
- * pieces of a file.
+ * of each tenth of the objects and of the last hundredth; after it, what the first refused store was
+ * told.  --op verify compares objects with those, and prints how many there are, and how many are
+ * wrong.  For --op fragments (files) it prints the mean and the largest number of physically
+ * discontiguous pieces of a file.
  */
 #define _GNU_SOURCE
 #include <errno.h>

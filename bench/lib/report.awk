@@ -186,8 +186,8 @@ function print_level(level) {
 	print_rates("empty", level, "Store into an empty table, one commit for each value")
 	print_rates("bulk", level, "Bulk: 100 MB or 1,000 values in a transaction")
 	print_rates("tree", level, "Source tree: files of 15 kB in the mean, 1,000 in a transaction")
-	print_rates("wikipedia-store", level, "Articles of Wikipedia, 7,686 bytes in the mean, stored, " \
-		"a commit each")
+	print_rates("wikipedia-store", level,
+		"Articles of Wikipedia, 7,686 bytes in the mean, stored, a commit each")
 	print_rates("wikipedia-cold", level, "Articles of Wikipedia, read, cold")
 	print_figures("wikipedia-cold-device", level, "Bytes read for each byte, articles, cold",
 		"%.2f", "median")

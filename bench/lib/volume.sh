@@ -100,7 +100,8 @@ room_bytes() { df --output=avail -B1 "$volume" | tail -n 1; }
 leave_room()		# bytes
 {
 	[ "$EUID" -eq 0 ] || return 0
-	[ "$(room_bytes)" -ge "$1" ] || { echo "$(basename "$0"): the volume is too small" >&2; exit 1; }
+	[ "$(room_bytes)" -ge "$1" ] ||
+		{ echo "$(basename "$0"): the volume is too small" >&2; exit 1; }
 	fallocate -l $(($(room_bytes) - $1)) "$volume/ballast"
 }
 

@@ -1,6 +1,6 @@
 /*
  * bench/load/sizes.c
- *	  Sizes of values: one for all, or a distribution, in which a value's size follows from its id.
+ *	  Sizes of values: one for all, or a distribution, where a value's size follows from its id.
  *
  * tree: files of a source tree.  wikipedia: article texts of English Wikipedia.
  */
@@ -61,7 +61,8 @@ wikipedia_bytes(long id)
 	while (i < WIKIPEDIA_LAST && wikipedia[i].share < share)
 		i++;
 	share = (share - wikipedia[i - 1].share) / (wikipedia[i].share - wikipedia[i - 1].share);
-	return (long) (wikipedia[i - 1].bytes * pow(wikipedia[i].bytes / wikipedia[i - 1].bytes, share));
+	return (long) (wikipedia[i - 1].bytes *
+				   pow(wikipedia[i].bytes / wikipedia[i - 1].bytes, share));
 }
 
 long
