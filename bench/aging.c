@@ -7,11 +7,11 @@
  * directory).  Prints one line: seconds, bytes, operations, the number of operations that were
  * repeated because the disk was full, and the number of clients that gave up.
  *
- * --op full stores objects until there is no room for any.  Before that line it prints MB per second
- * of each tenth of the objects and of the last hundredth; after it, what the first refused store was
- * told.  --op verify compares objects with those, and prints how many there are, and how many are
- * wrong.  For --op fragments (files) it prints the mean and the largest number of physically
- * discontiguous pieces of a file.
+ * --op full stores objects until there is no room for any.  Before that line it prints MB per
+ * second of each tenth of the objects and of the last hundredth; after it, what the first refused
+ * store was told.  --op verify compares objects with those, and prints how many there are, and how
+ * many are wrong.  For --op fragments (files) it prints the mean and the largest number of
+ * physically discontiguous pieces of a file.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -3,8 +3,9 @@
  *	  Load generator: what its files share.
  *
  * main.c reads the options and starts a thread for each client.  rounds.c says what a client does,
- * changes.c how parts of a large value are changed, sizes.c how large values are.  A contender is a driver (postgres.c, files.c,
- * mariadb.c, sqlite.c); a session is one client's connection to one contender.
+ * changes.c how parts of a large value are changed, sizes.c how large values are.  A contender is a
+ * driver (postgres.c, files.c, mariadb.c, sqlite.c); a session is one client's connection to one
+ * contender.
  */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
