@@ -82,11 +82,17 @@ begin_volume()		# MB
 	chown "$user" "$volume"
 }
 
+# A server that has been stopped may need a moment to leave.
 end_volume()
 {
+	local try
+
 	stop_server
 	if [ -n "$loop" ]; then
-		umount "$volume"
+		for ((try = 0; try < 60; try++)); do
+			! umount "$volume" 2> /dev/null || break
+			sleep 0.5
+		done
 		losetup -d "$loop"
 		rm "$work/volume.img"
 		loop=''
