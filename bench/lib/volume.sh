@@ -161,8 +161,9 @@ create_cluster()		# type
 		"min_wal_size = 1GB" "max_wal_size = 4GB" \
 		"autovacuum_naptime = 1s" "autovacuum_vacuum_scale_factor = 0.02" \
 		"autovacuum_vacuum_cost_delay = 0" "log_autovacuum_min_duration = 0" \
-		"blobext.autogc_naptime = 1s" "blobext.autogc_scale_factor = 0.02" \
-		"blobext.min_free_disk = 16MB" "blobext.log_autogc_min_duration = 0" \
+		"blobext.autogc_naptime = 1s" "blobext.autogc_threshold = 0" \
+		"blobext.autogc_scale_factor = 0.02" "blobext.min_free_disk = 16MB" \
+		"blobext.log_autogc_min_duration = 0" \
 		"${extra_settings[@]}" |
 		as_user tee -a "$volume/data/postgresql.conf" > /dev/null
 	start_server
