@@ -155,11 +155,12 @@ static long
 sqlite_size(Session *session, long id)
 {
 	Sqlite	   *sqlite = session->state;
-	long		size_bytes = -1;
+	long		size_bytes;
 
-	if (sqlite3_bind_int64(sqlite->size, 1, id) == SQLITE_OK &&
-		sqlite3_step(sqlite->size) == SQLITE_ROW)
-		size_bytes = sqlite3_column_int64(sqlite->size, 0);
+	if (sqlite3_bind_int64(sqlite->size, 1, id) != SQLITE_OK ||
+		sqlite3_step(sqlite->size) != SQLITE_ROW)
+		fail("sqlite: value %ld: %s", id, sqlite3_errmsg(sqlite->database));
+	size_bytes = sqlite3_column_int64(sqlite->size, 0);
 	sqlite3_reset(sqlite->size);
 	return size_bytes;
 }
