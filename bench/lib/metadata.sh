@@ -25,6 +25,7 @@ metadata_cells()		# level
 		[ $values -ge 10 ] || values=10
 		begin_cell metadata
 		fill_cell "$names" "$bytes" "$values"
+		sql -c 'VACUUM ANALYZE'
 		for asked in size prefix digest; do
 			names=$(asked_contenders $asked)
 			[ -n "$names" ] || continue

@@ -27,6 +27,7 @@ wikipedia_reads()		# level
 	[ -n "$names" ] || return 0
 	begin_cell wikipedia
 	load_articles --op store --contenders "$names" --values "$all" --batch 1000 > /dev/null
+	sql -c 'VACUUM ANALYZE'
 	for count in $clients; do
 		note "$1: reads of articles, $count client(s)"
 		# With the six of the warm-up, no client comes to a value of another one.
