@@ -1,11 +1,17 @@
 /*
  * bench/aging.c
- *	  Fills a store with objects, replaces random ones, reads a sample: the steps of bench/aging.
+ *	  Fills a store with objects, replaces random ones, reads a sample: the steps of bench/aging
+ *	  and of bench/fill.
  *
  * One call is one step of one contender: blobstate or bytea (a table objects (id, v)), or file (a
- * directory).  Prints one line: seconds, bytes, operations, and the number of operations that were
- * repeated because the disk was full.  For --op fragments (files) it prints the mean and the
- * largest number of physically discontiguous pieces of a file.
+ * directory).  Prints one line: seconds, bytes, operations, the number of operations that were
+ * repeated because the disk was full, and the number of clients that gave up.
+ *
+ * --op full stores objects until there is no room for any.  Before that line it prints MB per
+ * second of each tenth of the objects and of the last hundredth; after it, what the first refused
+ * store was told.  --op verify compares objects with those, and prints how many there are, and how
+ * many are wrong.  For --op fragments (files) it prints the mean and the largest number of
+ * physically discontiguous pieces of a file.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,6 +22,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -37,10 +44,12 @@
 
 typedef enum Operation
 {
-	OP_FILL, OP_REPLACE, OP_READ, OP_FRAGMENTS
+	OP_FILL, OP_REPLACE, OP_READ, OP_FULL, OP_VERIFY, OP_FRAGMENTS
 } Operation;
 
-static const char *const operation_names[] = {"fill", "replace", "read", "fragments"};
+static const char *const operation_names[] = {
+	"fill", "replace", "read", "full", "verify", "fragments"
+};
 
 static struct
 {
@@ -49,12 +58,14 @@ static struct
 	bool		deletes;		/* replace by DELETE and INSERT, not by UPDATE */
 	bool		varies;			/* sizes from half to one and a half of the mean */
 	long		mean_bytes;
-	long		objects;
+	long		objects;		/* of OP_FULL: no more than these */
+	long		first_id;		/* of OP_FULL */
+	double		patience;		/* seconds that a store waits for room */
 	long		bytes;			/* to be written by all replacements, or read */
 	int			clients;
 	uint64_t	seed;
 	const char *directory;
-} options = {.clients = 1, .seed = 1};
+} options = {.clients = 1, .seed = 1, .patience = 60};
 
 typedef struct Client
 {
@@ -66,11 +77,20 @@ typedef struct Client
 	long		bytes;
 	long		operations;
 	long		refused;
+	bool		gave_up;
+	long		wrong;			/* objects, of OP_VERIFY */
 } Client;
 
 static Client all_clients[MAX_CLIENTS];
 static char *payload;
 static long *sample;			/* ids in the order they are read */
+
+/* Of OP_FULL: when each object was stored; what the first refused store was told. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static double *stored_at;
+static long stored_count;
+static char refusal[1024];
+static atomic_long next_id;
 
 static void __attribute__((noreturn, format(printf, 1, 2)))
 fail(const char *format, ...)
@@ -110,6 +130,16 @@ draw_size(Client *client)
 	if (!options.varies)
 		return options.mean_bytes;
 	return options.mean_bytes / 2 + (long) (draw(&client->random) % (uint64_t) options.mean_bytes);
+}
+
+static void
+note_refusal(const char *state, const char *message, const char *detail)
+{
+	pthread_mutex_lock(&lock);
+	if (refusal[0] == '\0')
+		snprintf(refusal, sizeof(refusal), "%s %s%s%s", state, message,
+				 detail != NULL ? ": " : "", detail != NULL ? detail : "");
+	pthread_mutex_unlock(&lock);
 }
 
 /* ---- the server ---- */
@@ -155,6 +185,9 @@ took(Client *client, PGresult *result)
 
 	if (!ok && (state == NULL || strcmp(state, "53100") != 0))
 		fail("%s", PQerrorMessage(client->connection));
+	if (!ok)
+		note_refusal(state, PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
+					 PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL));
 	if (ok && strcmp(PQcmdTuples(result), "1") != 0)
 		fail("a statement changed %s rows", PQcmdTuples(result));
 	PQclear(result);
@@ -167,7 +200,7 @@ store_row(Client *client, long id, const char *value, long size_bytes)
 {
 	bool		ok;
 
-	if (options.operation == OP_FILL)
+	if (options.operation != OP_REPLACE)
 		return took(client, execute(client, "insert", id, value, size_bytes));
 	if (!options.deletes)
 		return took(client, execute(client, "update", id, value, size_bytes));
@@ -189,6 +222,27 @@ read_row(Client *client, long id)
 	size_bytes = PQgetlength(result, 0, 0);
 	PQclear(result);
 	return size_bytes;
+}
+
+/* What OP_FULL stores under an id. */
+static const char *
+value_of(long id)
+{
+	return payload + id * 4099 % SHIFT_BYTES;
+}
+
+static void
+verify_row(Client *client, long id)
+{
+	PGresult   *result = expect(client, execute(client, "read", id, NULL, 0), PGRES_TUPLES_OK);
+
+	if (PQntuples(result) == 1)
+	{
+		client->operations++;
+		client->wrong += PQgetlength(result, 0, 0) != options.mean_bytes ||
+			memcmp(PQgetvalue(result, 0, 0), value_of(id), options.mean_bytes) != 0;
+	}
+	PQclear(result);
 }
 
 static void
@@ -229,6 +283,7 @@ store_file(Client *client, long id, const char *value, long size_bytes)
 		{
 			close(fd);
 			unlinkat(client->directory_fd, temporary, 0);
+			note_refusal("ENOSPC", strerror(ENOSPC), NULL);
 			return false;
 		}
 		if (written <= 0)
@@ -261,6 +316,19 @@ read_file(Client *client, long id)
 		fail("could not read file %s: %s", name, strerror(errno));
 	close(fd);
 	return done;
+}
+
+static void
+verify_file(Client *client, long id)
+{
+	char		name[32];
+
+	snprintf(name, sizeof(name), "%ld", id);
+	if (faccessat(client->directory_fd, name, F_OK, 0) != 0)
+		return;
+	client->operations++;
+	client->wrong += read_file(client, id) != options.mean_bytes ||
+		memcmp(client->buffer, value_of(id), options.mean_bytes) != 0;
 }
 
 /* Pieces of a file that do not follow each other on the device. */
@@ -325,22 +393,53 @@ report_fragments(void)
 
 /* ---- steps ---- */
 
-/* Repeat until there is room: the processes that free space may need a moment. */
-static void
-store(Client *client, long id)
+/*
+ * Repeat until there is room: the processes that free space may need a moment.  False if there is
+ * none for a while.
+ */
+static bool
+store(Client *client, long id, const char *value, long size_bytes)
 {
-	long		size_bytes = draw_size(client);
-	const char *value = payload + draw(&client->random) % SHIFT_BYTES;
+	double		started = now();
 
 	while (!(options.is_file ? store_file(client, id, value, size_bytes) :
 			 store_row(client, id, value, size_bytes)))
 	{
-		if (++client->refused > 3000)
-			fail("the disk stays full");
+		client->refused++;
+		if (now() - started > options.patience)
+		{
+			client->gave_up = true;
+			return false;
+		}
 		usleep(FULL_PAUSE_US);
 	}
 	client->bytes += size_bytes;
 	client->operations++;
+	return true;
+}
+
+/* An object of random size and content. */
+static bool
+store_any(Client *client, long id)
+{
+	long		size_bytes = draw_size(client);
+
+	return store(client, id, payload + draw(&client->random) % SHIFT_BYTES, size_bytes);
+}
+
+/* Stores until there is no room, or no id. */
+static void
+store_all(Client *client)
+{
+	long		id;
+
+	while ((id = atomic_fetch_add(&next_id, 1)) < options.first_id + options.objects &&
+		   store(client, id, value_of(id), options.mean_bytes))
+	{
+		pthread_mutex_lock(&lock);
+		stored_at[stored_count++] = now();
+		pthread_mutex_unlock(&lock);
+	}
 }
 
 /* A client has the ids whose remainder modulo the number of clients is its number. */
@@ -352,14 +451,27 @@ run_step(Client *client)
 
 	if (options.operation == OP_FILL)
 	{
-		for (long i = 0; i < share; i++)
-			store(client, client->number + i * options.clients);
+		for (long i = 0; i < share && store_any(client, client->number + i * options.clients); i++)
+			;
 	}
 	else if (options.operation == OP_REPLACE)
 	{
-		while (client->bytes < budget_bytes)
-			store(client, client->number +
-				  (long) (draw(&client->random) % (uint64_t) share) * options.clients);
+		while (client->bytes < budget_bytes &&
+			   store_any(client, client->number +
+						 (long) (draw(&client->random) % (uint64_t) share) * options.clients))
+			;
+	}
+	else if (options.operation == OP_FULL)
+		store_all(client);
+	else if (options.operation == OP_VERIFY)
+	{
+		for (long id = client->number; id < options.objects; id += options.clients)
+		{
+			if (options.is_file)
+				verify_file(client, id);
+			else
+				verify_row(client, id);
+		}
 	}
 	else
 	{
@@ -443,17 +555,41 @@ make_payload(void)
 	}
 }
 
+static void
+print_part(double started, long first, long end)
+{
+	double		from = first == 0 ? started : stored_at[first - 1];
+	double		seconds = end == 0 ? 0 : stored_at[end - 1] - from;
+
+	printf("%.1f\t", seconds <= 0 ? 0 : (end - first) * options.mean_bytes / seconds / 1048576);
+}
+
+/* MB per second of each tenth of the objects, and of the last hundredth. */
+static void
+print_parts(double started)
+{
+	for (int i = 0; i < 10; i++)
+		print_part(started, stored_count * i / 10, stored_count * (i + 1) / 10);
+	print_part(started, stored_count - stored_count / 100, stored_count);
+	printf("\n");
+}
+
 /* Run the step with all clients, and print its line. */
 static void
 run(void)
 {
 	pthread_t	threads[MAX_CLIENTS];
 	double		started;
+	double		ended;
 	long		bytes = 0;
 	long		operations = 0;
 	long		refused = 0;
+	long		gave_up = 0;
+	long		wrong = 0;
 
 	make_payload();
+	stored_at = malloc(sizeof(double) * (options.objects + 1));
+	next_id = options.first_id;
 	if (options.operation == OP_READ)
 		make_sample();
 	for (int i = 0; i < options.clients; i++)
@@ -467,21 +603,37 @@ run(void)
 		bytes += all_clients[i].bytes;
 		operations += all_clients[i].operations;
 		refused += all_clients[i].refused;
+		gave_up += all_clients[i].gave_up;
+		wrong += all_clients[i].wrong;
 	}
-	printf("%.3f\t%ld\t%ld\t%ld\n", now() - started, bytes, operations, refused);
+	ended = now();
+	if (options.operation == OP_FULL)
+	{
+		print_parts(started);
+		/* Waits for room that was not found do not count. */
+		if (stored_count > 0)
+			ended = stored_at[stored_count - 1];
+	}
+	if (options.operation == OP_VERIFY)
+		printf("%ld\t%ld\n", operations, wrong);
+	else
+		printf("%.3f\t%ld\t%ld\t%ld\t%ld\n", ended - started, bytes, operations, refused, gave_up);
+	if (options.operation == OP_FULL)
+		printf("%s\n", refusal);
 	for (int i = 0; i < options.clients; i++)
 		PQfinish(all_clients[i].connection);
 }
 
 enum
 {
-	OP, CONTENDER, MODE, VARY, SIZE, OBJECTS, BYTES, CLIENTS, SEED, DIRECTORY
+	OP, CONTENDER, MODE, VARY, SIZE, OBJECTS, FIRST_ID, BYTES, CLIENTS, SEED, PATIENCE, DIRECTORY
 };
 
 static const struct option option_names[] = {
 	{"op", 1, NULL, OP}, {"contender", 1, NULL, CONTENDER}, {"mode", 1, NULL, MODE},
 	{"vary", 0, NULL, VARY}, {"size", 1, NULL, SIZE}, {"objects", 1, NULL, OBJECTS},
 	{"bytes", 1, NULL, BYTES}, {"clients", 1, NULL, CLIENTS}, {"seed", 1, NULL, SEED},
+	{"first-id", 1, NULL, FIRST_ID}, {"patience", 1, NULL, PATIENCE},
 	{"directory", 1, NULL, DIRECTORY}, {0}
 };
 
@@ -515,6 +667,10 @@ parse_options(int argc, char **argv)
 			options.mean_bytes = atol(optarg);
 		else if (option == OBJECTS)
 			options.objects = atol(optarg);
+		else if (option == FIRST_ID)
+			options.first_id = atol(optarg);
+		else if (option == PATIENCE)
+			options.patience = atof(optarg);
 		else if (option == BYTES)
 			options.bytes = atol(optarg);
 		else if (option == CLIENTS)

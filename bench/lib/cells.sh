@@ -12,6 +12,28 @@ values_of()
 	echo $values
 }
 
+# Of each client: those of several clients are twice as many as those of one.
+values_of_each()		# bytes, clients
+{
+	local values
+
+	values=$(values_of "$1")
+	[ "$2" -eq 1 ] || values=$(((values * 2 + $2 - 1) / $2))
+	echo $values
+}
+
+# Numbers of clients that handle values of a size at the same time: each of them, and its server,
+# has some copies of a value in memory.
+clients_for()		# bytes
+{
+	local count
+
+	for count in $clients; do
+		[ -z "$wanted_clients" ] && [ "$count" -gt 4 ] && [ "$1" -gt $((10 * 1048576)) ] ||
+			echo "$count"
+	done
+}
+
 # Those of the named contenders that take part, with commas.
 chosen()
 {
@@ -48,19 +70,18 @@ measure()		# level, contenders, options of load
 
 store_cells()		# level
 {
-	local size bytes count values via names
+	local size bytes count via names
 
 	for size in ${sizes:-$store_sizes}; do
 		bytes=$(to_bytes "$size")
-		for count in $clients; do
+		for count in $(clients_for "$bytes"); do
 			for via in $ways; do
 				note "$1: store $size, $count client(s), $via"
 				names=$(chosen $all_contenders)
 				[ $via = libpq ] || names=$(chosen blobstate bytea)
-				values=$(values_of "$bytes")
-				[ "$count" -eq 1 ] || values=$(((values + 1) / 2))
 				measure "$1" "$names" --op store --via $via --size "$bytes" --clients "$count" \
-					--values "$values" $(pin_options "$bytes" "$count")
+					--values "$(values_of_each "$bytes" "$count")" \
+					$(pin_options "$bytes" "$count")
 			done
 		done
 	done
@@ -73,7 +94,7 @@ empty_cells()		# level
 
 	for size in ${sizes:-$empty_sizes}; do
 		bytes=$(to_bytes "$size")
-		for count in $clients; do
+		for count in $(clients_for "$bytes"); do
 			note "$1: store $size into an empty table, $count client(s)"
 			values=$(($(values_of "$bytes") / count + 1))
 			measure "$1" "$(chosen $all_contenders)" --op store \
@@ -105,7 +126,7 @@ tree_cells()		# level
 	[ -z "$is_quick" ] || { tree_rounds=3; values=4000; }
 	note "$1: source tree, $((tree_rounds * values)) files"
 	measure "$1" "$(chosen $all_contenders)" --op store \
-		--label tree --tree --size 15000 --values $values --batch 1000 --rounds $tree_rounds
+		--label tree --sizes tree --size 15000 --values $values --batch 1000 --rounds $tree_rounds
 }
 
 # 100 MB of values, at least 100 and at most 10,000 of them.

@@ -104,6 +104,7 @@ function mb_per_s(value, bytes) {
 	return sprintf("%.0f MB/s", value * bytes / 1e6)
 }
 
+# Values of unknown size, 0, are counted.
 function rate(value, bytes) {
 	if (value == 0)
 		return "-"

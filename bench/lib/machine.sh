@@ -61,7 +61,7 @@ find_optional_contenders()
 
 build_load()
 {
-	local sources=("$here"/load/{main,rounds,changes,postgres,behind,files}.c) optional=()
+	local sources=("$here"/load/{main,rounds,sizes,changes,postgres,behind,files}.c) optional=()
 
 	if has_contender innodb; then
 		sources+=("$here/load/mariadb.c")

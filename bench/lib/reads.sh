@@ -19,7 +19,7 @@ data_values()		# bytes
 
 	most=$((data_mb * 1048576 / $1))
 	[ $most -le 50000 ] || most=50000
-	for count in $clients; do
+	for count in $(clients_for "$1"); do
 		wanted=$((1 + $(cold_values "$1" "$count") * count * rounds))
 		[ $wanted -le $most ] || most=$wanted
 	done
@@ -69,7 +69,7 @@ read_cell()		# level, cold or cached, size, clients, way
 		values=$(cold_values "$bytes" "$4")
 		data_values=$(data_values "$bytes")
 	else
-		values=$(values_of "$bytes")
+		values=$(values_of_each "$bytes" "$4")
 		data_values=$(hot_values "$bytes" "$4")
 	fi
 	load --op "$2" --via "$5" --size "$bytes" --clients "$4" --rounds "$rounds" \
@@ -93,6 +93,7 @@ read_cells()		# level
 					start_server
 				fi
 				for size in ${sizes:-$read_sizes}; do
+					clients_for "$(to_bytes "$size")" | grep -x "$count" > /dev/null || continue
 					read_cell "$1" $state "$size" "$count" "$via"
 				done
 			done

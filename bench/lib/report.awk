@@ -1,7 +1,8 @@
 # bench/lib/report.awk: tables, from figures.awk.
 
-# One table of rates for each label and level; ratios are to bytea.
-function print_rates(label, level, title,    i, j, part, cell, base, header, name) {
+# One table of rates for each label and level; ratios are to bytea.  Operations that do not move the
+# values are counted, whatever the size.
+function print_rates(label, level, title, is_count,    i, j, part, cell, base, header, name, unit) {
 	for (i = 1; i <= cell_count; i++) {
 		cell = cells[i]
 		split(cell, part, SUBSEP)
@@ -17,9 +18,10 @@ function print_rates(label, level, title,    i, j, part, cell, base, header, nam
 			printf(" %9s %9s\n", "CPU us", "CPU bytea")
 		}
 		base = median(cell, "bytea")
+		unit = is_count ? 0 : part[4]
 		printf("  %-8s %-7s %7s %12s %5s %12s %5s ", size_name(part[4]), part[3], part[5],
-			rate(base, part[4]), spread(cell, "bytea"),
-			rate(median(cell, "blobstate"), part[4]), spread(cell, "blobstate"))
+			rate(base, unit), spread(cell, "bytea"),
+			rate(median(cell, "blobstate"), unit), spread(cell, "blobstate"))
 		for (j = 1; j <= name_count; j++)
 			printf(" %9s", ratio(median(cell, names[j]), base))
 		printf(" %9.0f %9.0f\n", median(cell, "blobstate" SUBSEP "cpu"),
@@ -184,6 +186,12 @@ function print_level(level) {
 	print_rates("empty", level, "Store into an empty table, one commit for each value")
 	print_rates("bulk", level, "Bulk: 100 MB or 1,000 values in a transaction")
 	print_rates("tree", level, "Source tree: files of 15 kB in the mean, 1,000 in a transaction")
+	print_rates("wikipedia-store", level,
+		"Articles of Wikipedia, 7,686 bytes in the mean, stored, a commit each")
+	print_rates("wikipedia-cold", level, "Articles of Wikipedia, read, cold")
+	print_figures("wikipedia-cold-device", level, "Bytes read for each byte, articles, cold",
+		"%.2f", "median")
+	print_rates("wikipedia-warm", level, "Articles of Wikipedia, read, warm")
 	print_rates("replace", level, "Replace at random until storage age 8")
 	print_figures("allocated", level, "Allocated over live bytes, at most", "%.2f", "most")
 	print_figures("checkpoints", level, "Requested checkpoints of a run", "%.0f", "median")
@@ -201,6 +209,9 @@ function print_level(level) {
 	print_rates("look-up-restart", level, "Look-up by content that was not read since a restart")
 	print_rates("cached", level, "Read, cached")
 	print_rates("cold", level, "Read, cold: first read after a restart, caches dropped")
+	print_rates("metadata-size", level, "Sizes of ten values, by the size of the values", 1)
+	print_rates("metadata-prefix", level, "Sizes and first 32 bytes of ten values", 1)
+	print_rates("metadata-digest", level, "Sizes, first 32 bytes and digests of ten values", 1)
 	print_rates("scan-cold", level, "Scan, cold: all values after a restart, caches dropped")
 	print_figures("scan-cold-device", level, "Bytes read for each byte, cold scan", "%.2f",
 		"median")

@@ -47,6 +47,7 @@ cluster_settings()		# wal_level
 		shared_preload_libraries = 'blobext'
 		wal_level = $1
 		max_wal_senders = $senders
+		max_connections = 200
 		shared_buffers = ${buffers_mb}MB
 		min_wal_size = ${wal_mb}MB
 		max_wal_size = ${wal_mb}MB

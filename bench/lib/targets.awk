@@ -41,21 +41,44 @@ function known(cell, what, value) {
 	return has(cell, what) ? value : ""
 }
 
-function store_targets() {
+function store_targets(    clients) {
 	both("store", "libpq", 100 * kb, 1, 1.4, 1.6)
 	both("store", "libpq", 256 * kb, 1, 2.6, 3.0)
 	both("store", "libpq", mb, 1, 1.8, 2.4)
 	both("store", "libpq", 10 * mb, 1, 2.1, 2.8)
-	both("store", "libpq", 100 * kb, 4, 1.6, 1.8)
-	both("store", "libpq", 256 * kb, 4, 2.4, 2.8)
-	both("store", "libpq", mb, 4, 2.4, 3.2)
-	both("store", "libpq", 10 * mb, 4, 2.4, 3.3)
+	for (clients = 4; clients <= 16; clients *= 4) {
+		both("store", "libpq", 100 * kb, clients, 1.6, 1.8)
+		both("store", "libpq", 256 * kb, clients, 2.4, 2.8)
+		both("store", "libpq", mb, clients, 2.4, 3.2)
+		both("store", "libpq", 10 * mb, clients, 2.4, 3.3)
+	}
 	both("store", "server", 10 * mb, 1, "", 3.5)
 	both("empty", "libpq", 100 * kb, 1, 1.4, 1.6)
 	both("empty", "libpq", 256 * kb, 1, 2.6, 3.0)
 	both("empty", "libpq", mb, 1, 1.8, 2.4)
 	both("empty", "libpq", 10 * mb, 1, 2.1, 2.8)
 	both("tree", "libpq", 15000, 1, 1.4, 1.8)
+}
+
+# The mean size is that of load/sizes.c.
+function article_targets(    clients) {
+	for (clients = 1; clients <= 16; clients *= 4) {
+		both("wikipedia-store", "libpq", 7686, clients, 1.0, 1.0)
+		both("wikipedia-cold", "libpq", 7686, clients, 1.0, 1.0)
+		both("wikipedia-warm", "libpq", 7686, clients, 0.95, 0.95)
+	}
+}
+
+# A digest that the row does not have costs the content.
+function metadata_targets(    clients) {
+	for (clients = 1; clients <= 16; clients *= 4) {
+		both("metadata-size", "libpq", 100 * kb, clients, 0.95, 0.95)
+		both("metadata-size", "libpq", 10 * mb, clients, 0.95, 0.95)
+		both("metadata-prefix", "libpq", 100 * kb, clients, 1.0, 1.0)
+		both("metadata-prefix", "libpq", 10 * mb, clients, 1.0, 1.0)
+		both("metadata-digest", "libpq", 100 * kb, clients, 5, 5)
+		both("metadata-digest", "libpq", 10 * mb, clients, 100, 100)
+	}
 }
 
 function change_targets() {
@@ -206,9 +229,11 @@ function cluster_targets(    i, part, stores) {
 
 END {
 	store_targets()
+	article_targets()
 	change_targets()
 	part_targets()
 	read_targets()
+	metadata_targets()
 	scan_targets()
 	other_targets("replica")
 	other_targets("minimal")

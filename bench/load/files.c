@@ -238,6 +238,28 @@ file_read_part(Session *session, long id, long offset, long size_bytes)
 	return got;
 }
 
+/* stat(), or the beginning, too. */
+static long
+file_metadata(Session *session, const long *ids)
+{
+	Files	   *files = session->state;
+	struct stat state;
+	char		name[32];
+	long		sum = 0;
+
+	for (int i = 0; i < METADATA_VALUES; i++)
+	{
+		snprintf(name, sizeof(name), "%ld", ids[i]);
+		if (options.asked == ASKED_PREFIX &&
+			file_read_part(session, ids[i], 0, PREFIX_BYTES) != PREFIX_BYTES)
+			fail("file %s is too short", name);
+		if (fstatat(files->directory_fd, name, &state, 0) != 0)
+			fail("could not see the size of file %s: %s", name, strerror(errno));
+		sum += state.st_size;
+	}
+	return sum;
+}
+
 static void
 file_write_part(Session *session, long id, long offset, const char *piece, long size_bytes)
 {
@@ -355,6 +377,7 @@ const Driver file_driver = {
 	.fill = file_fill,
 	.scan = file_scan,
 	.size = file_size,
+	.metadata = file_metadata,
 	.read_part = file_read_part,
 	.write_part = file_write_part,
 	.splice = file_splice,

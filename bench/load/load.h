@@ -3,8 +3,9 @@
  *	  Load generator: what its files share.
  *
  * main.c reads the options and starts a thread for each client.  rounds.c says what a client does,
- * changes.c how parts of a large value are changed.  A contender is a driver (postgres.c, files.c,
- * mariadb.c, sqlite.c); a session is one client's connection to one contender.
+ * changes.c how parts of a large value are changed, sizes.c how large values are.  A contender is a
+ * driver (postgres.c, files.c, mariadb.c, sqlite.c); a session is one client's connection to one
+ * contender.
  */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
@@ -19,8 +20,9 @@
 /* Each value starts at another byte of the payload, so that all values differ. */
 #define SHIFT_BYTES 65536
 
-/* The largest value of --sizes tree. */
-#define TREE_MAX_BYTES (1024 * 1024)
+/* Values of which one operation asks metadata. */
+#define METADATA_VALUES 10
+#define PREFIX_BYTES 32
 
 /* Large values are made of pieces of this size, and so no statement has a larger parameter. */
 #define MADE_BYTES (64L * 1024 * 1024)
@@ -37,23 +39,36 @@ typedef enum Operation
 	OP_FILL,					/* all existing values, by one statement where there is one */
 	OP_SCAN,					/* all existing values, in the order of storage */
 	OP_RANDOM,					/* reads of existing values by id, in random order, each once */
+	OP_METADATA,				/* metadata of existing values, at random */
 	OP_MAKE,					/* the values that the next ones change */
 	OP_MIX,						/* reads, insertions and deletions of parts of a value, at random */
 	OP_OVERWRITE,				/* overwrites of parts of a value, at random */
 	OP_INSERT					/* insertions in the middle of a value */
 } Operation;
 
+typedef enum Sizes
+{
+	SIZES_ONE, SIZES_TREE, SIZES_WIKIPEDIA
+} Sizes;
+
+/* What OP_METADATA asks for: each one also for those before it. */
+typedef enum Asked
+{
+	ASKED_SIZE, ASKED_PREFIX, ASKED_DIGEST
+} Asked;
+
 typedef struct Options
 {
 	Operation	operation;
 	const char *label;			/* first column of the output */
 	bool		is_server;		/* inside the server */
-	bool		is_tree;		/* sizes of the files of a source tree */
 	bool		settle;			/* write out what is deferred before each round */
 	bool		is_empty;		/* each round begins with an empty table */
 	bool		is_cold;		/* the warm-up reads a value or a few, not all */
 	bool		is_unwarmed;	/* no change before those that count, for counts of bytes */
-	long		size_bytes;
+	Sizes		sizes;
+	long		size_bytes;		/* of each value, or their mean */
+	Asked		asked;
 	long		piece_bytes;	/* of an append or a change; their mean in OP_MIX */
 	int			clients;
 	int			rounds;
@@ -124,6 +139,8 @@ struct Driver
 	void		(*fill) (Session *session, const char *payload, long value_count);
 	long		(*scan) (Session *session); /* of all values; returns how many */
 	long		(*size) (Session *session, long id);
+	/* What options.asked says of METADATA_VALUES values; returns the sum of their sizes. */
+	long		(*metadata) (Session *session, const long *ids);
 	/* Parts of a value; the first returns how many bytes there were. */
 	long		(*read_part) (Session *session, long id, long offset, long size_bytes);
 	void		(*write_part) (Session *session, long id, long offset, const char *piece,
@@ -145,8 +162,11 @@ extern const Driver sqlite_driver;
 /* main.c */
 extern void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *format, ...);
 extern double now(void);
-extern long largest_bytes(void);
 extern bool changes_parts(void);	/* also of OP_MAKE */
+
+/* sizes.c */
+extern long value_bytes(long id);
+extern long largest_bytes(void);
 
 /* behind.c */
 extern void start_behind(void); /* by one client, before the others */

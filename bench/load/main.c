@@ -55,17 +55,6 @@ now(void)
 	return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* Room that a value can need. */
-long
-largest_bytes(void)
-{
-	long		bytes = options.is_tree ? TREE_MAX_BYTES : options.size_bytes;
-
-	if (changes_parts() && bytes > MADE_BYTES)
-		bytes = MADE_BYTES;
-	return bytes > options.piece_bytes ? bytes : options.piece_bytes;
-}
-
 bool
 changes_parts(void)
 {
@@ -76,15 +65,16 @@ changes_parts(void)
 
 enum
 {
-	OP, LABEL, VIA, SIZE, TREE, PIECE, CLIENTS, ROUNDS, FIRST_ROUND, VALUES, BATCH, CONTENDERS,
-	PREFIX, DIRECTORY, MARIADB, BUFFER, PAYLOAD, FIRST_ID, DATA_VALUES, CPU, SETTLE, EMPTY, SECONDS,
-	COLD, LIMIT, UNWARMED
+	OP, LABEL, VIA, SIZE, SIZES, ASKED, PIECE, CLIENTS, ROUNDS, FIRST_ROUND, VALUES, BATCH,
+	CONTENDERS, PREFIX, DIRECTORY, MARIADB, BUFFER, PAYLOAD, FIRST_ID, DATA_VALUES, CPU, SETTLE,
+	EMPTY, SECONDS, COLD, LIMIT, UNWARMED
 };
 
 static const struct option option_names[] = {
 	{"op", 1, NULL, OP}, {"label", 1, NULL, LABEL}, {"via", 1, NULL, VIA}, {"size", 1, NULL, SIZE},
-	{"tree", 0, NULL, TREE}, {"piece", 1, NULL, PIECE}, {"clients", 1, NULL, CLIENTS},
-	{"rounds", 1, NULL, ROUNDS}, {"first-round", 1, NULL, FIRST_ROUND},
+	{"sizes", 1, NULL, SIZES}, {"asked", 1, NULL, ASKED}, {"piece", 1, NULL, PIECE},
+	{"clients", 1, NULL, CLIENTS}, {"rounds", 1, NULL, ROUNDS},
+	{"first-round", 1, NULL, FIRST_ROUND},
 	{"values", 1, NULL, VALUES}, {"batch", 1, NULL, BATCH}, {"contenders", 1, NULL, CONTENDERS},
 	{"prefix", 1, NULL, PREFIX}, {"directory", 1, NULL, DIRECTORY}, {"mariadb", 1, NULL, MARIADB},
 	{"buffer", 1, NULL, BUFFER}, {"payload", 1, NULL, PAYLOAD}, {"first-id", 1, NULL, FIRST_ID},
@@ -93,24 +83,22 @@ static const struct option option_names[] = {
 	{"limit", 1, NULL, LIMIT}, {"no-warm-up", 0, NULL, UNWARMED}, {0}
 };
 
-static void
-set_operation(const char *name)
-{
-	static const char *const names[] = {
-		"store", "replace", "mixed", "cached", "cold", "fresh", "append", "fill", "scan", "random",
-		"make", "mix", "overwrite", "insert"
-	};
+static const char *const operation_names[] = {
+	"store", "replace", "mixed", "cached", "cold", "fresh", "append", "fill", "scan", "random",
+	"metadata", "make", "mix", "overwrite", "insert", NULL
+};
+static const char *const sizes_names[] = {"one", "tree", "wikipedia", NULL};
+static const char *const asked_names[] = {"size", "prefix", "digest", NULL};
 
-	for (int i = 0; i <= OP_INSERT; i++)
+static int
+find_name(const char *const *names, const char *name)
+{
+	for (int i = 0; names[i] != NULL; i++)
 	{
-		if (strcmp(name, names[i]) != 0)
-			continue;
-		options.operation = (Operation) i;
-		if (options.label == NULL)
-			options.label = names[i];
-		return;
+		if (strcmp(name, names[i]) == 0)
+			return i;
 	}
-	fail("there is no operation %s", name);
+	fail("there is no %s", name);
 }
 
 static void
@@ -131,7 +119,9 @@ set_word(int option, char *value)
 	switch (option)
 	{
 		case OP:
-			set_operation(value);
+			options.operation = find_name(operation_names, value);
+			if (options.label == NULL)
+				options.label = operation_names[options.operation];
 			return true;
 		case LABEL:
 			options.label = value;
@@ -139,8 +129,11 @@ set_word(int option, char *value)
 		case VIA:
 			options.is_server = strcmp(value, "server") == 0;
 			return true;
-		case TREE:
-			options.is_tree = true;
+		case SIZES:
+			options.sizes = find_name(sizes_names, value);
+			return true;
+		case ASKED:
+			options.asked = find_name(asked_names, value);
 			return true;
 		case SETTLE:
 			options.settle = true;
@@ -212,10 +205,11 @@ parse_options(int argc, char **argv)
 	needs_data = options.operation == OP_REPLACE || options.operation == OP_MIXED ||
 		options.operation == OP_CACHED || options.operation == OP_COLD ||
 		options.operation == OP_FILL || options.operation == OP_SCAN ||
-		options.operation == OP_RANDOM;
+		options.operation == OP_RANDOM || options.operation == OP_METADATA;
 	if (options.size_bytes <= 0 || options.clients < 1 || options.clients > MAX_CLIENTS ||
 		options.batch < 1 || options.directory == NULL || options.payload_path == NULL ||
 		options.contender_count == 0 || (needs_data && options.data_values < options.clients) ||
+		(options.operation == OP_METADATA && options.data_values < METADATA_VALUES) ||
 		((options.operation == OP_APPEND || changes_parts()) && options.piece_bytes <= 0) ||
 		(changes_parts() && options.clients > 1))
 		fail("options are missing, see bench/run");

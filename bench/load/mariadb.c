@@ -16,7 +16,7 @@
 
 typedef enum Statement
 {
-	STORE, REPLACE, APPEND, READ, SIZE, READ_PART, SPLICE, FILL, STATEMENTS
+	STORE, REPLACE, APPEND, READ, SIZE, METADATA, READ_PART, SPLICE, FILL, STATEMENTS
 } Statement;
 
 typedef struct Mariadb
@@ -93,6 +93,10 @@ mariadb_open(Session *session)
 	prepare(mariadb, APPEND, "UPDATE %s SET v = CONCAT(v, ?) WHERE id = ?", prefix);
 	prepare(mariadb, READ, "SELECT v FROM %s WHERE id = ?", prefix);
 	prepare(mariadb, SIZE, "SELECT LENGTH(v) FROM %s WHERE id = ?", prefix);
+	prepare(mariadb, METADATA, "SELECT OCTET_LENGTH(v)%s%s FROM %s "
+			"WHERE id IN (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			options.asked >= ASKED_PREFIX ? ", LEFT(v, 32)" : "",
+			options.asked >= ASKED_DIGEST ? ", SHA2(v, 256)" : "", prefix);
 	prepare(mariadb, READ_PART, "SELECT SUBSTRING(v, ?, ?) FROM %s WHERE id = ?", prefix);
 	prepare(mariadb, SPLICE, "UPDATE %s SET v = CONCAT(SUBSTRING(v, 1, ?), ?, SUBSTRING(v, ?)) "
 			"WHERE id = ?", prefix);
@@ -270,6 +274,34 @@ mariadb_size(Session *session, long id)
 	return atol(mariadb->buffer);
 }
 
+/* One statement; numbers come as text. */
+static long
+mariadb_metadata(Session *session, const long *ids)
+{
+	Mariadb    *mariadb = session->state;
+	MYSQL_STMT *statement = mariadb->statements[METADATA];
+	MYSQL_BIND	parameters[METADATA_VALUES] = {0};
+	char		columns[3][128];
+	MYSQL_BIND	results[3] = {0};
+	long		sum = 0;
+
+	for (int i = 0; i < METADATA_VALUES; i++)
+		bind_number(&parameters[i], (long *) &ids[i]);
+	execute(statement, parameters);
+	for (int i = 0; i <= (int) options.asked; i++)
+	{
+		results[i].buffer_type = MYSQL_TYPE_STRING;
+		results[i].buffer = columns[i];
+		results[i].buffer_length = sizeof(columns[i]);
+	}
+	if (mysql_stmt_bind_result(statement, results))
+		fail("innodb: %s", mysql_stmt_error(statement));
+	while (mysql_stmt_fetch(statement) == 0)
+		sum += atol(columns[0]);
+	mysql_stmt_free_result(statement);
+	return sum;
+}
+
 static long
 mariadb_read_part(Session *session, long id, long offset, long size_bytes)
 {
@@ -331,6 +363,7 @@ const Driver innodb_driver = {
 	.fill = mariadb_fill,
 	.scan = mariadb_scan,
 	.size = mariadb_size,
+	.metadata = mariadb_metadata,
 	.read_part = mariadb_read_part,
 	.write_part = mariadb_write_part,
 	.splice = mariadb_splice,

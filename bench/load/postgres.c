@@ -264,6 +264,25 @@ prepare_parts(PGconn *connection, const char *prefix, const char *contender)
 		prepare_blobstate_parts(connection, prefix, contender);
 }
 
+/* Expressions up to options.asked. */
+static void
+prepare_metadata(PGconn *connection, const char *prefix, const char *contender)
+{
+	static const char *const of_lo[] = {
+		"lo_lseek64(lo_open(v, x'40000'::int), 0, 2)", "lo_get(v, 0, 32)", "sha256(lo_get(v))"
+	};
+	static const char *const of_bytea[] = {"octet_length(v)", "substr(v, 1, 32)", "sha256(v)"};
+	static const char *const of_blobstate[] = {"octet_length(v)", "blob_prefix(v)", "sha256(v)"};
+	const char *const *asked = strcmp(contender, "lo") == 0 ? of_lo :
+		strcmp(contender, "bytea") == 0 ? of_bytea : of_blobstate;
+
+	prepare(connection, "metadata", "SELECT (%s)::bigint%s%s%s%s FROM %s_%s WHERE id = ANY ($1)",
+			asked[ASKED_SIZE], options.asked >= ASKED_PREFIX ? ", " : "",
+			options.asked >= ASKED_PREFIX ? asked[ASKED_PREFIX] : "",
+			options.asked >= ASKED_DIGEST ? ", " : "",
+			options.asked >= ASKED_DIGEST ? asked[ASKED_DIGEST] : "", prefix, contender);
+}
+
 static bool
 is_large_object(const Session *session)
 {
@@ -298,6 +317,8 @@ postgres_open(Session *session)
 	}
 	else
 		prepare_column(connection, options.prefix, session->contender);
+	if (options.operation == OP_METADATA)
+		prepare_metadata(connection, options.prefix, session->contender);
 	if (changes_parts())
 		prepare_parts(connection, options.prefix, session->contender);
 	if (options.is_server)
@@ -395,18 +416,49 @@ execute_length(Session *session, const char *statement, long id, long offset, lo
 						sizeof(size_wire));
 }
 
+/* The first column of a row. */
+static long
+number_of(PGresult *result, int row)
+{
+	int64_t		wire;
+
+	memcpy(&wire, PQgetvalue(result, row, 0), sizeof(wire));
+	return (long) be64toh((uint64_t) wire);
+}
+
 static long
 postgres_size(Session *session, long id)
 {
 	PGresult   *result = expect(session->state, execute(session, "size", id, NULL, 0, 1, 0),
 								PGRES_TUPLES_OK);
-	int64_t		size_wire;
+	long		size_bytes;
 
-	if (PQntuples(result) != 1 || PQgetlength(result, 0, 0) != sizeof(size_wire))
+	if (PQntuples(result) != 1)
 		fail("%s: value %ld is missing", session->contender, id);
-	memcpy(&size_wire, PQgetvalue(result, 0, 0), sizeof(size_wire));
+	size_bytes = number_of(result, 0);
 	PQclear(result);
-	return (long) be64toh((uint64_t) size_wire);
+	return size_bytes;
+}
+
+/* One statement. */
+static long
+postgres_metadata(Session *session, const long *ids)
+{
+	char		array[METADATA_VALUES * 24];
+	const char *value = array;
+	int			length = 0;
+	PGresult   *result;
+	long		sum = 0;
+
+	for (int i = 0; i < METADATA_VALUES; i++)
+		length += sprintf(array + length, "%c%ld", i == 0 ? '{' : ',', ids[i]);
+	strcpy(array + length, "}");
+	result = expect(session->state, PQexecPrepared(session->state, "metadata", 1, &value, NULL,
+												   NULL, 1), PGRES_TUPLES_OK);
+	for (int i = 0; i < PQntuples(result); i++)
+		sum += number_of(result, i);
+	PQclear(result);
+	return sum;
 }
 
 static long
@@ -528,6 +580,7 @@ const Driver postgres_driver = {
 	.fill = postgres_fill,
 	.scan = postgres_scan,
 	.size = postgres_size,
+	.metadata = postgres_metadata,
 	.read_part = postgres_read_part,
 	.write_part = postgres_write_part,
 	.splice = postgres_splice,

@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <glob.h>
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -20,11 +19,6 @@
 
 /* PostgreSQL plans the first five executions for their parameters; they are not measured. */
 #define WARM_UP_VALUES 6
-
-/* Sizes of --tree: lognormal, with a median of 5 kB and a mean of 15 kB. */
-#define TREE_MEDIAN_BYTES 5000.0
-#define TREE_SIGMA 1.51
-#define TREE_MIN_BYTES 40
 
 typedef struct Client
 {
@@ -43,7 +37,7 @@ static char *payload;			/* the largest value + SHIFT_BYTES random bytes */
 static pthread_barrier_t barrier;
 static int	directory_fd;
 static Choice choice;			/* of reads of existing values */
-static long *shuffled;			/* their ids in random order, for OP_RANDOM */
+static long *shuffled;			/* their ids in random order, for OP_RANDOM and OP_METADATA */
 
 static const struct
 {
@@ -80,28 +74,6 @@ draw(uint64_t *state)
 	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
 	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
 	return z ^ (z >> 31);
-}
-
-static double
-draw_uniform(uint64_t *state)
-{
-	return ((double) (draw(state) >> 11) + 0.5) / 9007199254740992.0;
-}
-
-/* The size of a value follows from its id. */
-static long
-value_bytes(long id)
-{
-	uint64_t	state = (uint64_t) id;
-	double		normal;
-	double		bytes;
-
-	if (!options.is_tree)
-		return options.size_bytes;
-	normal = sqrt(-2 * log(draw_uniform(&state))) * cos(2 * M_PI * draw_uniform(&state));
-	bytes = TREE_MEDIAN_BYTES * exp(TREE_SIGMA * normal);
-	return bytes < TREE_MIN_BYTES ? TREE_MIN_BYTES :
-		bytes > TREE_MAX_BYTES ? TREE_MAX_BYTES : (long) bytes;
 }
 
 long
@@ -180,6 +152,34 @@ replace_value(Client *client, Session *session, long number)
 	session->driver->replace(session, id, payload_of(id, number + 1), value_bytes(id));
 }
 
+/* Of clients that read each value once: each has a part of them. */
+static long
+shuffled_id(const Client *client, long number)
+{
+	long		first = options.data_values / options.clients * client->number;
+
+	return shuffled[(first + number) % options.data_values];
+}
+
+/* Values that follow each other in the random order, from anywhere. */
+static void
+ask_metadata(Client *client, Session *session)
+{
+	uint64_t	first = draw(&client->random) % (uint64_t) options.data_values;
+	long		ids[METADATA_VALUES];
+	long		wanted = 0;
+	long		got;
+
+	for (int i = 0; i < METADATA_VALUES; i++)
+	{
+		ids[i] = shuffled[(first + i) % options.data_values];
+		wanted += value_bytes(ids[i]);
+	}
+	got = session->driver->metadata(session, ids);
+	if (got != wanted)
+		fail("%s: values have %ld bytes, not %ld", session->contender, got, wanted);
+}
+
 /* Operation of a number, counted over all rounds. */
 static void
 do_operation(Client *client, Session *session, long number, const Choice *values)
@@ -211,7 +211,10 @@ do_operation(Client *client, Session *session, long number, const Choice *values
 									payload_of(number, 0));
 			break;
 		case OP_RANDOM:
-			read_value(session, shuffled[id % options.data_values]);
+			read_value(session, shuffled_id(client, number));
+			break;
+		case OP_METADATA:
+			ask_metadata(client, session);
 			break;
 		case OP_MIX:
 		case OP_OVERWRITE:
@@ -458,7 +461,8 @@ print_round(int contender_no, int round, double seconds, double cpu_seconds, lon
 		   options.is_server ? "server" : "libpq", shown_bytes(), options.clients,
 		   session->contender, options.first_round + round, done, seconds, cpu_seconds, median,
 		   p99);
-	if (options.is_cold && read_bytes >= 0)
+	/* Of several clients some have a process of their own, and some have not. */
+	if (options.is_cold && read_bytes >= 0 && options.clients == 1)
 		printf("%s-device\tlibpq\t%ld\t%d\t%s\t%d\t%ld\t%ld\n", options.label,
 			   options.size_bytes, options.clients, session->contender,
 			   options.first_round + round, options.values, read_bytes);
@@ -521,7 +525,8 @@ warm_up(Client *client)
 	if (is_cold && options.operation != OP_RANDOM)
 		values = 1;				/* loads catalogs and index roots */
 	else if (is_all && !is_cold && options.data_values > WARM_UP_VALUES)
-		values = options.data_values;
+		values = options.operation == OP_RANDOM ? options.data_values / options.clients + 1 :
+			options.data_values;	/* of OP_RANDOM its own part */
 	for (int i = 0; i < options.contender_count; i++)
 	{
 		Session    *session = &client->sessions[i];
@@ -613,7 +618,7 @@ void
 set_up_rounds(void)
 {
 	choose_values();
-	if (options.operation == OP_RANDOM)
+	if (options.operation == OP_RANDOM || options.operation == OP_METADATA)
 		shuffle_values();
 	read_payload();
 	directory_fd = open(options.directory, O_RDONLY | O_DIRECTORY);

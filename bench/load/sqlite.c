@@ -155,11 +155,12 @@ static long
 sqlite_size(Session *session, long id)
 {
 	Sqlite	   *sqlite = session->state;
-	long		size_bytes = -1;
+	long		size_bytes;
 
-	if (sqlite3_bind_int64(sqlite->size, 1, id) == SQLITE_OK &&
-		sqlite3_step(sqlite->size) == SQLITE_ROW)
-		size_bytes = sqlite3_column_int64(sqlite->size, 0);
+	if (sqlite3_bind_int64(sqlite->size, 1, id) != SQLITE_OK ||
+		sqlite3_step(sqlite->size) != SQLITE_ROW)
+		fail("sqlite: value %ld: %s", id, sqlite3_errmsg(sqlite->database));
+	size_bytes = sqlite3_column_int64(sqlite->size, 0);
 	sqlite3_reset(sqlite->size);
 	return size_bytes;
 }
@@ -195,6 +196,25 @@ sqlite_read_part(Session *session, long id, long offset, long size_bytes)
 		fail("sqlite: value %ld: %s", id, sqlite3_errmsg(sqlite->database));
 	close_blob(sqlite, blob);
 	return wanted;
+}
+
+/* One transaction: length() of ten values, or their beginnings by incremental I/O. */
+static long
+sqlite_metadata(Session *session, const long *ids)
+{
+	Sqlite	   *sqlite = session->state;
+	long		sum = 0;
+
+	command(sqlite, "BEGIN");
+	for (int i = 0; i < METADATA_VALUES; i++)
+	{
+		if (options.asked == ASKED_PREFIX &&
+			sqlite_read_part(session, ids[i], 0, PREFIX_BYTES) != PREFIX_BYTES)
+			fail("sqlite: value %ld is too short", ids[i]);
+		sum += sqlite_size(session, ids[i]);
+	}
+	command(sqlite, "COMMIT");
+	return sum;
 }
 
 static void
@@ -283,6 +303,7 @@ const Driver sqlite_driver = {
 	.fill = sqlite_fill,
 	.scan = sqlite_scan,
 	.size = sqlite_size,
+	.metadata = sqlite_metadata,
 	.read_part = sqlite_read_part,
 	.write_part = sqlite_write_part,
 	.splice = sqlite_splice,

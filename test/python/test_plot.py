@@ -2,7 +2,8 @@
 
 Seen to fail with medians taken of seconds instead of rates, with a scale upside down, without the
 check of the columns, with names that are not escaped, with sources of which the last is left out,
-and with ratios of mounts upside down.
+with ratios of mounts upside down, with rates of articles in bytes, and with cells of clients in the
+order of the file.
 """
 
 import os
@@ -49,6 +50,13 @@ REPLACE = [line("replace", "blobstate", 0, 1000, 2), line("replace", "bytea", 0,
 AGING = [line(f"aging-{label}", "blobstate", age, 1, value, way="update")
          for label, age, value in [("store", 0, 400), ("store", 8, 600), ("read", 0, 0.8),
                                    ("read", 8, 0.6), ("allocated", 0, 1), ("allocated", 8, 1.2)]]
+FILL = [line("aging-fill", "file", part, 1, value) for part, value in enumerate([400] * 10 + [100])]
+ARTICLES = [line("wikipedia-store", contender, 0, 1000, seconds, size=7686, clients=clients)
+            for clients, contender, seconds in [
+                (16, "bytea", 0.5), (16, "blobstate", 0.25), (1, "bytea", 1), (1, "blobstate", 4),
+                (4, "bytea", 0.8), (4, "blobstate", 0.8)]]
+METADATA = [line("metadata-digest", contender, 0, 500, seconds, size=10 * MB)
+            for contender, seconds in [("bytea", 8), ("blobstate", 1)]]
 MOUNT = [line("mount", contender, number, 1, seconds, state, row)
          for state, row, contender, figures in [
              ("page", "list", "file", (0.02, 0.03, 0.5)),
@@ -128,6 +136,30 @@ class PlotTest(unittest.TestCase):
         """The picture of aging has its figures and its axes."""
         words = self.words(self.pictures(AGING)["aging.svg"])
         for word in ("1.50", "0.75", "storage age (bytes written / live bytes)", "8"):
+            self.assertIn(word, words)
+
+    def test_fill(self):
+        """Stores until the disk is full are compared with the first tenth of them."""
+        words = self.words(self.pictures(FILL)["fill.svg"])
+        for word in ("last 1 %", "90 %", "rate / rate at 0 %", "file"):
+            self.assertIn(word, words)
+
+    def test_clients(self):
+        """Rows by the number of clients have them in order, and count where no value moves."""
+        pictures = self.pictures(ARTICLES + METADATA)
+        self.assertEqual(set(pictures), {"wikipedia.svg", "metadata.svg"})
+        words = self.words(pictures["wikipedia.svg"])
+        clients = [words.index(number) for number in ("1", "4", "16")]
+        self.assertEqual(clients, sorted(clients))
+        for word in ("Stores, one commit each, 7686 B, wal_level = replica", "1,000 per s",
+                     "clients; below it the rate of bytea"):
+            self.assertIn(word, words)
+        values = [text.text for text in pictures["wikipedia.svg"].iter(f"{SVG}text")
+                  if text.get("class") == "value v0"]
+        self.assertEqual(values, ["0.25", "1.00", "2.00"])
+        words = self.words(pictures["metadata.svg"])
+        for word in ("Sizes, first 32 bytes, digests, 10 MB, wal_level = replica", "62 per s",
+                     "8.00"):
             self.assertIn(word, words)
 
     def test_mount(self):
