@@ -73,8 +73,8 @@ END $$));
 	return;
 }
 
-# What blobext_verify says of a server that is down but for pages in doubt, which transactions that did not
-# end may have left; behind a round of the collector in extents that values have.
+# The output of blobext_verify about a server that is down, if it finds damage.  Pages in doubt are counted:
+# transactions that did not end may have left them, after a round of the collector in extents that values have.
 sub verify
 {
 	my ($node) = @_;
