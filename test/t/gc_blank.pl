@@ -3,7 +3,8 @@
 # transaction that goes on after a round reads sound values: no constant of its session is stale, and
 # an answer to an earlier wait is none.
 #
-# "Seen to fail" names what was changed in src/gc/blank.c, if no other file is named.
+# "Seen to fail" names what was changed in src/gc/blank.c; the steps of a part were then run by hand,
+# and gave the wrong result.
 use strict;
 use warnings;
 
@@ -85,7 +86,7 @@ sub still_waits_for
 }
 
 # ---- transactions that are blank ----
-# Seen to fail: without the look at blob_gc_blank_answered() in transaction_blocks() of quiesce.c.
+# Seen to fail: with a hint that is not given after a connection's first BEGIN.
 
 my %blank = (
 	'BEGIN' => [ 'BEGIN' ],
@@ -123,8 +124,8 @@ foreach my $client ($extended, $open)
 
 # ---- transactions that are not blank ----
 # Each of these keeps a round waiting, and is named.
-# Seen to fail: without has_seen_nothing(); without "spoilt" (SAVEPOINT, LOCK, NOTIFY); spoilt in
-# statement_begin alone (procedure).
+# Seen to fail: without has_seen_nothing() (a query); without "spoilt", the reset of "begun" and the nest
+# level (SAVEPOINT).
 
 clean();
 table('t', 1);
@@ -188,7 +189,6 @@ not_blank('Bind with a parameter', sub {
 
 # ---- the process itself answers ----
 # A session that looks blank, and is stopped, is waited for.
-# Seen to fail: with the hint looks_blank in place of the answer in blob_gc_blank_answered().
 
 my $stopped;
 END
@@ -212,7 +212,6 @@ is($session->query_safe('SELECT count(*) FROM s.t WHERE b::bytea = value(id)'), 
 
 # A transaction that is in its first query when the question comes: it has a snapshot, waits for a lock
 # in the analysis of the query, and receives the question when it has that.
-# Seen to fail: without has_seen_nothing().
 
 clean();
 table('t', 2);
