@@ -26,8 +26,8 @@ class AheadTest(FileSystemTest):
                         " AND xact_start IS NOT NULL AND query LIKE %s", pattern)
 
     def write_until_sent(self, mount):
-        """A file that is open, part of which the server has, and its content.  The program may pause
-        for too long here, if others use the machine: then another file is begun."""
+        """A file that is open, part of which the server has, and its content.  The program may
+        pause for too long here, if others use the machine: then another file is begun."""
         for number in range(support.PATIENCE_SECONDS):
             content = bytearray()
             file = os.open(mount.path(f"f{number}"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)

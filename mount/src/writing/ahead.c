@@ -3,8 +3,8 @@
  *	  Content of a large file goes to the server while the program writes it, see ahead.h.
  *
  * The thread reads the spool file by a descriptor of its own, and never looks at the copy.  It
- * reads bytes below a limit only; who writes such bytes once more finds that under the copy's lock
- * (SENT_CHANGED), and what was sent is dropped.
+ * reads bytes below a limit only.  A write of such bytes notes that, under the copy's lock
+ * (SENT_CHANGED), and the transaction is rolled back.
  *
  * Locks: that of a copy, then this one.  The thread has none while it waits for the server.
  */
@@ -155,6 +155,7 @@ wait_for_work(struct ahead *ahead)
 		end(ahead);
 }
 
+/* It ends with the transaction, which no commit has taken, rolled back. */
 static void *
 run_thread(void *argument)
 {

@@ -34,10 +34,11 @@ struct sent
 	int64_t		bytes;
 };
 
-/* Under the copy's lock: what was sent of it, which is the caller's then; false: nothing. */
+/* Under the copy's lock: the transaction that has sent its first bytes, which is the caller's then;
+ * false: there is none. */
 bool ahead_take(struct ahead *ahead, struct copy *copy, struct sent *sent);
 
-/* The copy ends, or is not committed by an upload: what was sent is rolled back. */
+/* The copy ends, or is not committed by an upload: the transaction is rolled back. */
 void ahead_drop(struct ahead *ahead, const struct copy *copy);
 
 #endif							/* AHEAD_H */

@@ -212,7 +212,7 @@ end_upload(struct transaction *transaction, struct commit *commit, int64_t uploa
 	return transaction_call(transaction, commit->writer->calls.write_upload, &parameters);
 }
 
-/* In the first attempt with what was sent ahead, which is in the transaction then. */
+/* The first attempt goes on with the upload that was begun ahead, in the same transaction. */
 static int
 step_upload(struct transaction *transaction, void *context)
 {

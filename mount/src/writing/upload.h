@@ -18,7 +18,7 @@ enum
 int upload_query(struct connection *connection, int statement, const struct parameters *parameters,
 				 int64_t *number, char *sqlstate);
 
-/* Begin an upload of about so many bytes (0: unknown); errors as above. */
+/* Begin an upload, of an expected size (0: unknown); errors as above. */
 int upload_begin(struct connection *connection, const struct calls *calls, int64_t expected_bytes,
 				 int64_t *upload, char *sqlstate);
 
