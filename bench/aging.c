@@ -409,6 +409,9 @@ store(Client *client, long id, const char *value, long size_bytes)
 		if (now() - started > options.patience)
 		{
 			client->gave_up = true;
+			if (options.operation != OP_FULL)
+				fprintf(stderr, "aging: no room for %ld bytes in %.0f s; the first refused store "
+						"was told: %s\n", size_bytes, options.patience, refusal);
 			return false;
 		}
 		usleep(FULL_PAUSE_US);

@@ -68,6 +68,10 @@ measure()		# level, contenders, options of load
 	end_cell
 }
 
+# Seconds after which a round of many clients ends early: SQLite's writers wait for each other in
+# sleep.
+round_seconds=5
+
 store_cells()		# level
 {
 	local size bytes count via names
@@ -80,7 +84,7 @@ store_cells()		# level
 				names=$(chosen $all_contenders)
 				[ $via = libpq ] || names=$(chosen blobstate bytea)
 				measure "$1" "$names" --op store --via $via --size "$bytes" --clients "$count" \
-					--values "$(values_of_each "$bytes" "$count")" \
+					--values "$(values_of_each "$bytes" "$count")" --limit $round_seconds \
 					$(pin_options "$bytes" "$count")
 			done
 		done
@@ -98,7 +102,8 @@ empty_cells()		# level
 			note "$1: store $size into an empty table, $count client(s)"
 			values=$(($(values_of "$bytes") / count + 1))
 			measure "$1" "$(chosen $all_contenders)" --op store \
-				--label empty --empty --size "$bytes" --clients "$count" --values "$values"
+				--label empty --empty --size "$bytes" --clients "$count" --values "$values" \
+				--limit $round_seconds
 		done
 	done
 }

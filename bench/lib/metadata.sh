@@ -16,15 +16,14 @@ metadata_cells()		# level
 {
 	local size bytes values asked count names
 
-	names=$(asked_contenders size)
-	[ -n "$names" ] || return 0
+	[ -n "$(asked_contenders size)" ] || return 0
 	for size in ${sizes:-$metadata_sizes}; do
 		bytes=$(to_bytes "$size")
 		values=$((200 * 1048576 / bytes))
 		[ $values -le 1000 ] || values=1000
 		[ $values -ge 10 ] || values=10
 		begin_cell metadata
-		fill_cell "$names" "$bytes" "$values"
+		fill_cell "$(asked_contenders size)" "$bytes" "$values"
 		sql -c 'VACUUM ANALYZE'
 		for asked in size prefix digest; do
 			names=$(asked_contenders $asked)

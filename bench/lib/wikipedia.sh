@@ -13,7 +13,7 @@ wikipedia_stores()		# level
 	for count in $clients; do
 		note "$1: stores of articles, $count client(s)"
 		measure "$1" "$(chosen $all_contenders)" --op store --label wikipedia-store \
-			--sizes wikipedia --size $wikipedia_bytes --clients "$count" \
+			--sizes wikipedia --size $wikipedia_bytes --clients "$count" --limit $round_seconds \
 			--values $(((values * 2 + count - 1) / (count == 1 ? 2 : count)))
 	done
 }

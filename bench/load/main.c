@@ -205,7 +205,7 @@ parse_options(int argc, char **argv)
 	needs_data = options.operation == OP_REPLACE || options.operation == OP_MIXED ||
 		options.operation == OP_CACHED || options.operation == OP_COLD ||
 		options.operation == OP_FILL || options.operation == OP_SCAN ||
-		options.operation == OP_RANDOM || options.operation == OP_METADATA;
+		options.operation == OP_RANDOM;
 	if (options.size_bytes <= 0 || options.clients < 1 || options.clients > MAX_CLIENTS ||
 		options.batch < 1 || options.directory == NULL || options.payload_path == NULL ||
 		options.contender_count == 0 || (needs_data && options.data_values < options.clients) ||
