@@ -19,7 +19,7 @@ fi
 
 # Suites with their arguments; the fuzzers and torture do less than when they are called by
 # themselves: of two rounds of torture one ends in a crash.
-suites=(unit regress pgtap 'datums --rounds 10' 'fuzz --operations 300' 'tap torture')
+suites=(unit regress pgtap 'datums --rounds 10' 'fuzz --operations 300 --changes 500' 'tap torture')
 export BLOBEXT_TORTURE_SECONDS=${BLOBEXT_TORTURE_SECONDS:-16}
 export BLOBEXT_TORTURE_ROUND=${BLOBEXT_TORTURE_ROUND:-8}
 export BLOBEXT_TORTURE_KILLS=${BLOBEXT_TORTURE_KILLS:-99}
