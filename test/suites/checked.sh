@@ -1,14 +1,11 @@
-# test/run checked [--address] [suite [argument ...]]: the library of this source tree, built with
-# assertions and with the compiler's checks for undefined behavior, in suites that run most of its
-# code; or in the one that is named ("test/run checked tap gc.pl").
+# test/run checked [suite [argument ...]]: the library of this source tree, built with assertions
+# and with the compiler's checks for undefined behavior, in suites that run most of its code; or in
+# the one that is named ("test/run checked tap gc.pl").
 #
 # A copy of the server in a temporary directory gets the checked library.  An assertion that fails
 # ends the process that met it ("TRAP:" in the log), and so does undefined behavior ("runtime
 # error:"); the suites fail of either.  First of all one of each is caused on purpose, and must be
 # noticed.
-#
-# --address adds the compiler's checks of addresses (ASan), which the server's process then has from
-# its start.  They know memory of malloc(), of the stack and of variables, not that of palloc().
 #
 # The server itself is Debian's, and asserts nothing; for one that does see "Checks" in the README.
 
@@ -20,21 +17,15 @@ then
 	checks+=' -ftrivial-auto-var-init=pattern'
 fi
 
-with_addresses=
-if [ "${1:-}" = --address ]; then
-	with_addresses=yes
-	checks+=' -fsanitize=address'
-fi
-
 # Suites with their arguments; the fuzzers and torture do less than when they are called by
 # themselves: of two rounds of torture one ends in a crash.
-suites=(unit regress pgtap 'datums --rounds 10' 'fuzz --operations 300' 'tap torture')
+suites=(unit regress pgtap 'datums --rounds 10' 'fuzz --operations 300 --changes 500' 'tap torture')
 export BLOBEXT_TORTURE_SECONDS=${BLOBEXT_TORTURE_SECONDS:-16}
 export BLOBEXT_TORTURE_ROUND=${BLOBEXT_TORTURE_ROUND:-8}
 export BLOBEXT_TORTURE_KILLS=${BLOBEXT_TORTURE_KILLS:-99}
-test_guard "$@"
-[ -z "$with_addresses" ] || shift
 [ $# -eq 0 ] || suites=("$*")
+
+test_guard "$@"
 work=$(mktemp -d "$BLOBEXT_TEST_TMP/checked.XXXXXX")
 chmod 755 "$work"
 trap 'rm -rf "$work"' EXIT
@@ -62,17 +53,6 @@ PG_CONFIG=$BLOBEXT_TEST_PG_CONFIG
 bindir=$("$PG_CONFIG" --bindir)
 test_copy_server "$work/server"
 build_library
-if [ -n "$with_addresses" ]; then
-	# Stacks as the server expects them, which looks how deep they are; a finding is a crash.
-	mv "$bindir/postgres" "$bindir/postgres_itself"
-	cat > "$bindir/postgres" <<-END
-		#!/bin/bash
-		export LD_PRELOAD=$("${CC:-gcc}" -print-file-name=libasan.so)
-		export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1
-		exec "$bindir/postgres_itself" "\$@"
-	END
-	chmod 755 "$bindir/postgres"
-fi
 
 # $1: the rule to violate, $2: text that must then be in the log.
 expect_failure()

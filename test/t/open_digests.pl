@@ -5,7 +5,7 @@
 # do not read.  A change that comes to a damaged page fails; one that does not leaves an open value, of which reads, sha256(),
 # assignment to another column and blobext_seal() fail, and which blobext_check() lists.  In a store without checksums
 # digests stay sealed.  In one that got checksums later the first change proves the value by its digest, or fails.  After a
-# crash, on a standby, after its promotion, and after a repair from that, contents and digests are right.
+# crash, on a standby, and after a repair from that, contents and digests are right.
 #
 # Changes of values without checksums, in the middle, at the end and below blobext.rewrite_limit, compare all content with its digest, so
 # damage is not given a new one.  New pages of an open value have checksums, though the change begins with them.  Bytes in the row, which
@@ -149,23 +149,6 @@ $from =~ s/'/''/g;
 $node->safe_psql('postgres', "SELECT * FROM blobext_check(NULL, '$from')");
 is(wrong_ids($node), '', 'the page of an open value came from the standby');
 check_is_clean($node, 'the check finds nothing after the repair');
-
-# The standby has remembered digests, and goes on with a change that its primary has lost.
-$node->safe_psql('postgres', 'SELECT pg_logical_emit_message(false, $$blobext$$, $$flushes WAL$$)');
-my $lost = $node->background_psql('postgres');
-$lost->query_safe(join(';', 'BEGIN', change('id IN (3, 4, 5, 6)', 120_000, 'eeee')));
-$lost->query_safe('SELECT count(sha256(b)) FROM t');
-$node->safe_psql('postgres', 'CHECKPOINT');
-$node->wait_for_catchup($standby, 'replay', $node->lsn('flush'));
-is(wrong_ids($standby), '', 'digests that a standby remembers are right before its promotion');
-$node->stop('immediate');
-eval { $lost->quit };
-$standby->promote;
-is(wrong_ids($standby), '', 'digests that were remembered are right after promotion');
-$standby->safe_psql('postgres', change('id IN (3, 4, 5, 6)', 120_000, $_)) foreach qw(0b0c 0d0e);
-is(open_ids($standby), '3 4 5 6', 'changes after promotion leave digests open');
-is(wrong_ids($standby), '', 'digests of changes after promotion are not those of lost ones');
-check_is_clean($standby, 'the check finds nothing after promotion');
 $standby->stop;
 
 # ---- stores without checksums ----

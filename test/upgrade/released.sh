@@ -156,10 +156,8 @@ refused 'older library on a primary: nothing is stored in a column with a label 
 	"INSERT INTO labelled (id, b) SELECT 2, convert_to(repeat('x', 5000), 'UTF8')"
 sql "DELETE FROM v WHERE id % 3 = 0"
 sql "VACUUM v"
-said=$(sql 'SELECT freed_blobs, skipped_reason FROM blobext_gc()' 2>&1) || true
-echo "# the collector of the older library: $said"
-check 'older library on a primary: the collector frees nothing, and says so' \
-	"$(grep -c 'unknown format' <<< "$said")" 1
+check 'older library on a primary: the collector fails, so it frees nothing' \
+	"$(sql 'SELECT freed_blobs, skipped_reason FROM blobext_gc()' 2>&1 | grep -c XX001)" 1
 check 'older library on a primary: the check names each tree' \
 	"$(sql "SELECT count(DISTINCT tid) FROM blobext_check() WHERE relation = 'x'::regclass
 		AND problem ~ 'unknown format'")" 8
