@@ -206,6 +206,11 @@ class Smb(Gateway):
         self.run(*[f"mkdir {self.quote(str(parent))}" for parent in parents],
                  f"put sent {self.quote(name)}")
 
+    def append(self, name, data):
+        """smbclient goes on from where the file ends."""
+        (self.work / "sent").write_bytes(self.get(name) + data)
+        self.run(f"reput sent {self.quote(name)}")
+
     def get(self, name):
         self.run(f"get {self.quote(name)} got")
         return (self.work / "got").read_bytes()
@@ -401,6 +406,18 @@ class Nfs(Gateway):
         self.call("fsync", file)
         self.call("close", file)
 
+    def put_range(self, name, start, data):
+        file = self.open(name, os.O_RDWR)
+        self.call("pwrite", file, ctypes.c_uint64(start), ctypes.c_uint64(len(data)), data)
+        self.call("fsync", file)
+        self.call("close", file)
+
+    def append(self, name, data):
+        self.put_range(name, len(self.get(name)), data)
+
+    def truncate(self, name, size):
+        self.call("truncate", ("/" + name).encode(), ctypes.c_uint64(size))
+
     def get(self, name):
         return self.get_range(name, 0, 1 << 40)
 
@@ -536,6 +553,22 @@ class Cases:
         wait_until(lambda: len(os.listdir(self.mount.path("served", self.prefix + "many"))) ==
                    MANY, "the names")
         self.assertEqual(self.server.list("many"), sorted(str(n) for n in range(MANY)))
+
+
+class AppendCases(Cases):
+    """Protocols that write parts of a file."""
+
+    def test_append(self):
+        """Bytes that a client appends are in the tables when the call returns, once."""
+        self.serve()
+        content = self.bytes(300_000)
+        self.server.put("file", content)
+        for size in (1, 5_000, LARGE_BYTES):
+            more = self.bytes(size)
+            self.server.append("file", more)
+            content += more
+            self.assertEqual(self.stored("file"), digest(content))
+        self.assertEqual(digest(self.server.get("file")), digest(content))
 
 
 class S3Cases(Cases):

@@ -41,7 +41,7 @@ struct pool
 	pthread_mutex_t lock;
 	pthread_cond_t given;		/* a connection was given back */
 	time_t		message_at;		/* when a lost server was last written of */
-	bool		is_away;		/* the server, as pool_cut() says; under the lock */
+	bool		is_away;		/* the server, as pool_cut() says; atomic */
 };
 
 /* To which connection the thread is bound, and for which of its terms. */
@@ -121,17 +121,6 @@ pool_size(const struct pool *pool)
 
 /* ---- making connections ---- */
 
-static bool
-is_away(struct pool *pool)
-{
-	bool		is_away;
-
-	pthread_mutex_lock(&pool->lock);
-	is_away = pool->is_away;
-	pthread_mutex_unlock(&pool->lock);
-	return is_away;
-}
-
 int
 pool_wait_again(struct pool *pool, struct timespec *started, int attempt)
 {
@@ -139,7 +128,7 @@ pool_wait_again(struct pool *pool, struct timespec *started, int attempt)
 
 	if (started->tv_sec == 0 && started->tv_nsec == 0)
 		clock_gettime(CLOCK_MONOTONIC, started);
-	if (is_away(pool))
+	if (__atomic_load_n(&pool->is_away, __ATOMIC_RELAXED))
 		return EIO;
 	while (milliseconds > 0)
 	{
@@ -345,9 +334,7 @@ complain(struct pool *pool, PGconn *pg)
 void
 pool_note_answer(struct pool *pool)
 {
-	pthread_mutex_lock(&pool->lock);
-	pool->is_away = false;
-	pthread_mutex_unlock(&pool->lock);
+	__atomic_store_n(&pool->is_away, false, __ATOMIC_RELAXED);
 }
 
 double
@@ -372,8 +359,8 @@ pool_longest_use(struct pool *pool)
 void
 pool_cut(struct pool *pool)
 {
+	__atomic_store_n(&pool->is_away, true, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&pool->lock);
-	pool->is_away = true;
 	for (int i = 0; i < pool->size; i++)
 	{
 		struct connection *connection = &pool->connections[i];
@@ -399,7 +386,7 @@ pool_reconnect(struct connection *connection)
 			return ESTALE;
 		if (connection->pg != NULL && PQstatus(connection->pg) == CONNECTION_OK)
 			return 0;
-		if (is_away(pool))
+		if (__atomic_load_n(&pool->is_away, __ATOMIC_RELAXED))
 			return EIO;
 		if (connect_now(connection))
 			return 0;
