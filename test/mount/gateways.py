@@ -416,7 +416,11 @@ class Nfs(Gateway):
         self.put_range(name, len(self.get(name)), data)
 
     def truncate(self, name, size):
-        self.call("truncate", ("/" + name).encode(), ctypes.c_uint64(size))
+        """The server cuts a file off that it has open, so it is as write(): until it is synced."""
+        file = self.open(name, os.O_RDWR)
+        self.call("ftruncate", file, ctypes.c_uint64(size))
+        self.call("fsync", file)
+        self.call("close", file)
 
     def get(self, name):
         return self.get_range(name, 0, 1 << 40)

@@ -14,6 +14,7 @@ import unittest
 
 import gateways
 import support
+from support import digest
 
 
 class RcloneS3Test(gateways.S3Cases, support.FileSystemTest):
