@@ -11,7 +11,7 @@ class WebDavTest(gateways.Cases, support.FileSystemTest):
     gateway = gateways.WebDav
 
 
-class SmbTest(gateways.AppendCases, support.FileSystemTest):
+class SmbTest(gateways.Cases, support.FileSystemTest):
     gateway = gateways.Smb
 
 
