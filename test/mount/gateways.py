@@ -401,6 +401,22 @@ class Nfs(Gateway):
         self.call("fsync", file)
         self.call("close", file)
 
+    def put_range(self, name, start, data):
+        file = self.open(name, os.O_RDWR)
+        self.call("pwrite", file, ctypes.c_uint64(start), ctypes.c_uint64(len(data)), data)
+        self.call("fsync", file)
+        self.call("close", file)
+
+    def append(self, name, data):
+        self.put_range(name, len(self.get(name)), data)
+
+    def truncate(self, name, size):
+        """The server cuts a file off that it has open, so it is as write(): until it is synced."""
+        file = self.open(name, os.O_RDWR)
+        self.call("ftruncate", file, ctypes.c_uint64(size))
+        self.call("fsync", file)
+        self.call("close", file)
+
     def get(self, name):
         return self.get_range(name, 0, 1 << 40)
 
@@ -536,6 +552,23 @@ class Cases:
         wait_until(lambda: len(os.listdir(self.mount.path("served", self.prefix + "many"))) ==
                    MANY, "the names")
         self.assertEqual(self.server.list("many"), sorted(str(n) for n in range(MANY)))
+
+
+class AppendCases(Cases):
+    """Clients that write parts of a file.  (smbclient 4.17 does not: its "reput" writes to the
+    beginning, also of a file on ext4.)"""
+
+    def test_append(self):
+        """Bytes that a client appends are in the tables when the call returns, once."""
+        self.serve()
+        content = self.bytes(300_000)
+        self.server.put("file", content)
+        for size in (1, 5_000, LARGE_BYTES):
+            more = self.bytes(size)
+            self.server.append("file", more)
+            content += more
+            self.assertEqual(self.stored("file"), digest(content))
+        self.assertEqual(digest(self.server.get("file")), digest(content))
 
 
 class S3Cases(Cases):

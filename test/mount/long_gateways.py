@@ -14,6 +14,7 @@ import unittest
 
 import gateways
 import support
+from support import digest
 
 
 class RcloneS3Test(gateways.S3Cases, support.FileSystemTest):
@@ -39,8 +40,28 @@ class VersityTest(gateways.S3Cases, support.FileSystemTest):
 
 
 @unittest.skipUnless(os.getuid() == 0, "opening files by handles is for root: bench/gateways")
-class NfsTest(gateways.Cases, support.FileSystemTest):
+class NfsTest(gateways.AppendCases, support.FileSystemTest):
     gateway = gateways.Nfs
+
+    def test_random_writes(self):
+        """After each range that a client writes or cuts off the tables have the content."""
+        self.serve()
+        content = bytearray(self.bytes(3_000_000))
+        self.server.put("file", bytes(content))
+        for number in range(60):
+            start = self.random.randrange(len(content))
+            data = self.bytes(self.random.choice((1, 4_096, 100_000)))
+            if number % 10 == 9:
+                self.server.truncate("file", start)
+                del content[start:]
+            else:
+                self.server.put_range("file", start, data)
+                content[start:start + len(data)] = data
+            self.assertEqual(self.stored("file"), digest(bytes(content)), number)
+            if len(content) < 100_000:
+                content = bytearray(self.bytes(1_000_000))
+                self.server.put("file", bytes(content))
+        self.assertEqual(digest(self.server.get("file")), digest(bytes(content)))
 
 
 if __name__ == "__main__":

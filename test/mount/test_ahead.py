@@ -1,6 +1,6 @@
 """Content of a large file that goes to the server while it is written.
 
-Seen to fail: without ahead_note() test_sent_before_close; without note_sent() in working_write()
+Seen to fail: without note_sent() in working_write()
 test_written_once_more, in working_resize() test_shortened, in working_zero() test_zeroed; without
 the limit of wait_for_work() test_paused; with a step_upload() that keeps commit->sent for its next
 attempt test_lost_in_commit; without is_removed in bytes_to_send() test_unlinked; without may_keep()

@@ -1,4 +1,4 @@
-"""Options: what is refused at the start, with a message, and what they mean later.
+"""Options: wrong ones are refused at the start, with a message; relative paths stay right.
 
 Seen to fail before they were checked: all of them.
 """
@@ -91,10 +91,11 @@ class OptionsTest(FileSystemTest):
             self.assertEqual((found.st_mtime, found.st_mode & 0o7777), (981158400, 0o600))
 
     def test_read_write(self):
-        """What cannot be written says so when it is asked to be; the last of ro and rw counts."""
+        """A table or snapshot says that it is read-only in spite of rw; the last of both counts."""
         self.make_table("document")
         self.sql.execute("SELECT blobfs.snapshot('docs', 'one')")
-        for options, what in [(TABLE, "a table"), ("fs=docs,at=one", "a snapshot of a file system")]:
+        for options, what in [(TABLE, "a table"),
+                              ("fs=docs,at=one", "a snapshot of a file system")]:
             with Mount(f"rw,{options}") as mount:
                 self.assertEqual(mount.messages().splitlines()[0],
                                  f'blobfs: {what} is mounted read-only, in spite of option "rw"')

@@ -78,8 +78,8 @@ class StoppedTest(FileSystemTest):
                 self.assertEqual(mount.read(f"f{number}"), content)
 
     def test_writing(self):
-        """close() is EIO, also when the server does not take the bytes; what is written then is
-        there once."""
+        """fsync() is EIO, also when the server does not take the bytes; later ones write them, and
+        once."""
         content = self.bytes(4_000_000)
         with Mount(f"fs=docs,timeo={TIMEO}") as mount:
             path = mount.path("f")

@@ -96,8 +96,6 @@ change_until_looked_at('CREATE TABLE other (b blobstate); INSERT INTO other VALU
 is(rounds(), $rounds, 'no round comes for a table of inline values that comes and goes');
 
 # ---- rounds that must come ----
-# Seen to fail: with blob_gc_referring_add() of scan.c taken out, nothing of these was freed.
-
 sql('UPDATE large SET b = NULL WHERE id > 15');
 lives_become(15, 'a round comes for rows of a table with extents, and frees their values');
 settle(15, 'before another table gets extents');

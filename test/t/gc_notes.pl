@@ -84,8 +84,6 @@ sub note_all
 }
 
 # ---- nothing has changed, little has changed ----
-# Seen to fail: without blob_gc_status_set_notes() in blob_gc_notes_close().
-
 rows('t', 3000);
 gc();
 my ($first_read, $first_unchanged) = pages();

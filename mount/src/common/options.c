@@ -339,8 +339,8 @@ check_transaction_options(struct options *options)
 		options->nopin = 1;
 }
 
-/* An absolute path, for the program goes to "/" once it has mounted; it ends with a message if there
- * is no such directory. */
+/* An absolute path, for the program goes to "/" once it has mounted; it ends with a message if
+ * there is no such directory. */
 static char *
 find_directory(const char *path)
 {
@@ -370,8 +370,8 @@ check_directories(struct options *options)
 }
 
 /*
- * What is read-only whatever the options say.  "rw" is no error there: mount(8) gives it to each
- * program that it calls for a line of fstab without "ro".
+ * Tables and snapshots are read-only, whatever the options say.  "rw" is no error there: mount(8)
+ * gives it to each program that it calls for a line of fstab without "ro".
  */
 static void
 check_read_only(struct options *options)

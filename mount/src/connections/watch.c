@@ -61,6 +61,7 @@ wait_for_tick(struct watch *watch)
 	return goes_on;
 }
 
+/* The thread.  One answer is good for all connections, however long they have been taken. */
 static void *
 run(void *data)
 {

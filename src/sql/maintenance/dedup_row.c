@@ -191,8 +191,9 @@ static void
 examine(void *argument)
 {
 	Attempt    *attempt = argument;
-	struct varlena *target = blob_column_value(attempt->dedup->exchange.fetch, &attempt->candidate->row,
-											   attempt->dedup->exchange.row_context);
+	BlobExchange *exchange = &attempt->dedup->exchange;
+	struct varlena *target = blob_column_value(exchange->fetch, &attempt->candidate->row,
+											   exchange->row_context);
 	BlobValue	value;
 
 	if (target == NULL)

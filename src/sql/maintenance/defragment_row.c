@@ -113,7 +113,8 @@ exchange(Attempt *attempt, const struct varlena *before, const struct varlena *a
 {
 	BlobDefragment *run = attempt->run;
 	const BlobColumnRow *row = &attempt->candidate->row;
-	const struct varlena *locked = blob_column_value(run->exchange.lock_target, row, run->exchange.row_context);
+	const struct varlena *locked = blob_column_value(run->exchange.lock_target, row,
+													 run->exchange.row_context);
 	BlobValue	value;
 
 	if (locked == NULL || !blob_column_is_same_datum(locked, before))

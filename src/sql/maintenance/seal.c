@@ -208,6 +208,13 @@ seal_rows(Sealing *sealing)
 
 /* ---- the procedure ---- */
 
+static char *
+make_condition(const BlobColumn *column)
+{
+	return psprintf(" AND %s(%s::%s)", blob_catalog_function_name(BLOB_FUNCTION_DIGEST_IS_OPEN),
+					column->column, blob_catalog_type_name());
+}
+
 /* The transaction in which CALL began ends first. */
 static void
 run(Sealing *sealing)
@@ -219,10 +226,7 @@ run(Sealing *sealing)
 	{
 		blob_progress_relation(exchange->column.relid);
 		blob_exchange_prepare(exchange, "SKIP LOCKED");
-		blob_exchange_prepare_scan(exchange, "",
-								   psprintf(" AND %s(%s::%s)",
-											blob_catalog_function_name(BLOB_FUNCTION_DIGEST_IS_OPEN),
-											exchange->column.column, blob_catalog_type_name()));
+		blob_exchange_prepare_scan(exchange, "", make_condition(&exchange->column));
 		blob_exchange_next_batch(exchange);
 		seal_rows(sealing);
 		if (sealing->needs_second_pass)
