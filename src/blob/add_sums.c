@@ -75,24 +75,90 @@ list_extents(const BlobValue *value, BlobStored *stored)
 
 /* ---- whether ---- */
 
-/* A page that counts in the look for sums; used: of a tree.  Pages that it fills can be proven. */
-static bool
-is_asked_for(const BlobUsedPages *used, uint64 stored_page_no, bool counts_partial)
+/* A look for pages of a value that lack a sum. */
+typedef struct Look
 {
-	if (used == NULL)
-		return true;
-	return counts_partial ? blob_used_pages_have(used, stored_page_no) :
-		blob_used_pages_fill(used, stored_page_no);
+	const BlobValue *value;
+	bool		counts_partial;	/* all pages with bytes of it count, or those that can be proven */
+	bool		is_listed;
+	BlobUsedPages used;			/* is_listed: of a tree, or of what is compressed */
+} Look;
+
+static bool
+is_flat_compressed(const Look *look)
+{
+	return look->value->descriptor.is_compressed && !look->value->descriptor.is_tree;
 }
 
-/* Whether an extent has a page of which a sum is asked for: of a tree it may have none. */
+/* List the stored bytes that the value uses. */
+static void
+list_used(Look *look)
+{
+	const BlobDescriptor *descriptor = &look->value->descriptor;
+	BlobMappingSource source;
+	BlobReader	reader;
+
+	blob_reader_begin(&reader, look->value, 0);
+	source = blob_reader_source(&reader);
+	if (is_flat_compressed(look))
+		blob_used_pages_list_frames(descriptor, &source, &look->used);
+	else
+		blob_used_pages_list(descriptor, &source, &look->used);
+	blob_reader_end(&reader);
+	look->is_listed = true;
+}
+
+/*
+ * Whether a page of a compressed value that is no tree has zeros beside its frames.  An append can
+ * leave bytes there that are an older version's, and then the page cannot be proven.
+ */
 static bool
-asks_for_any(const BlobStoredExtent *stored, const BlobUsedPages *used, bool counts_partial)
+has_zeros_beside(Look *look, uint64 stored_page_no)
+{
+	uint64		start = stored_page_no * BLOB_PAGE_SIZE;
+	uint64		end = Min(start + BLOB_PAGE_SIZE,
+						  blob_mapping_stored_bytes(&look->value->descriptor));
+	char		page[BLOB_PAGE_SIZE] = {0};
+	char		used[BLOB_PAGE_SIZE] = {0};
+	BlobReader	reader;
+
+	if (!look->is_listed)
+		list_used(look);
+	if (blob_used_pages_fill(&look->used, stored_page_no))
+		return true;
+	blob_reader_begin(&reader, look->value, 0);
+	blob_reader_read_stored(&reader, start, end - start, page);
+	blob_reader_end(&reader);
+	blob_used_pages_copy(&look->used, stored_page_no, page, used);
+	return memcmp(page, used, BLOB_PAGE_SIZE) == 0;
+}
+
+/* Whether a page counts: of a tree it may have no bytes of the value. */
+static bool
+is_asked_for(const Look *look, uint64 stored_page_no)
+{
+	if (!look->value->descriptor.is_tree)
+		return true;
+	return look->counts_partial ? blob_used_pages_have(&look->used, stored_page_no) :
+		blob_used_pages_fill(&look->used, stored_page_no);
+}
+
+/* Whether it still does if it has no sum. */
+static bool
+is_missed(Look *look, uint64 stored_page_no)
+{
+	return look->counts_partial || !is_flat_compressed(look) ||
+		has_zeros_beside(look, stored_page_no);
+}
+
+/* Whether an extent without sums has a page of which one is asked for. */
+static bool
+asks_for_any(Look *look, const BlobStoredExtent *stored)
 {
 	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
 
 	for (uint64 i = 0; i < blob_pages_for(stored->bytes); i++)
-		if (is_asked_for(used, first_no + i, counts_partial))
+		if (is_asked_for(look, first_no + i) && is_missed(look, first_no + i))
 			return true;
 	return false;
 }
@@ -113,8 +179,7 @@ get_sum(Relation map, const BlobExtent *extent, uint64 page_no)
  * written yet, or never.
  */
 static bool
-lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *used,
-		  bool counts_partial)
+lacks_sum(Look *look, Relation map, const BlobStoredExtent *stored)
 {
 	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
 	uint32		sums[BLOB_SUMS_MAX_PAGES];
@@ -129,44 +194,30 @@ lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *use
 		CHECK_FOR_INTERRUPTS();
 		for (uint64 i = 0; i < count; i++)
 		{
-			if (!is_asked_for(used, first_no + page_no + i, counts_partial))
+			if (!is_asked_for(look, first_no + page_no + i))
 				continue;
 			if (!are_there)
 				sums[i] = get_sum(map, &stored->extent, page_no + i);
-			if (sums[i] == BLOB_SUM_UNKNOWN)
+			if (sums[i] == BLOB_SUM_UNKNOWN && is_missed(look, first_no + page_no + i))
 				return true;
 		}
 	}
 	return false;
 }
 
-/* The pages that a tree uses. */
-static void
-list_used(const BlobValue *value, BlobUsedPages *used)
-{
-	BlobMappingSource source;
-	BlobReader	reader;
-
-	blob_reader_begin(&reader, value, 0);
-	source = blob_reader_source(&reader);
-	blob_used_pages_list(&value->descriptor, &source, used);
-	blob_reader_end(&reader);
-}
-
 /* Whether pages of a value lack sums: all that have bytes of it, or those that could get some. */
 static bool
 lacks_sums(const BlobValue *value, bool counts_partial)
 {
+	Look		look = {.value = value,.counts_partial = counts_partial};
 	BlobStored	stored;
-	BlobUsedPages listed = {0};
-	BlobUsedPages *used = value->is_inline || !value->descriptor.is_tree ? NULL : &listed;
 	BlobStore	store;
 	bool		lacks = false;
 
 	if (value->is_inline)
 		return false;
-	if (used != NULL)
-		list_used(value, used);
+	if (value->descriptor.is_tree)
+		list_used(&look);
 	list_extents(value, &stored);
 	blob_store_open(&store, AccessShareLock);
 	for (int i = 0; i < stored.count && !lacks; i++)
@@ -176,8 +227,8 @@ lacks_sums(const BlobValue *value, bool counts_partial)
 		if (!blob_verify_extent(store.map, extent, stored.max_generation))
 			blob_verify_report_stale(i, value->size_bytes);
 		lacks = extent->has_sums ?
-			lacks_sum(store.map, &stored.extents[i], used, counts_partial) :
-			asks_for_any(&stored.extents[i], used, counts_partial);
+			lacks_sum(&look, store.map, &stored.extents[i]) :
+			asks_for_any(&look, &stored.extents[i]);
 	}
 	blob_store_close(&store);
 	pfree(stored.extents);
@@ -385,6 +436,19 @@ compare_fetched(const void *a, const void *b)
 	return left->start < right->start ? -1 : left->start > right->start;
 }
 
+static bool
+knows_last_sum(const BlobStoredExtent *last)
+{
+	BlobStore	store;
+	bool		is_known;
+
+	blob_store_open(&store, AccessShareLock);
+	is_known = get_sum(store.map, &last->extent, last->bytes / BLOB_PAGE_SIZE - 1) !=
+		BLOB_SUM_UNKNOWN;
+	blob_store_close(&store);
+	return is_known;
+}
+
 /*
  * Whether the bytes of the last page behind the end are zero, as all writers leave them.  If the
  * page has yet to be written, the file may have others there.  Not asked of a page with a checksum:
@@ -399,7 +463,7 @@ ends_with_zeros(Proof *proof)
 
 	if (bytes == 0)
 		return true;
-	if (last->extent.has_sums)
+	if (last->extent.has_sums && knows_last_sum(last))
 		return false;
 	blob_stored_read(&proof->stored, NULL, false, proof->stored_bytes, bytes, end);
 	for (uint64 i = 0; i < bytes; i++)

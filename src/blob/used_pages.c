@@ -142,6 +142,30 @@ add_node(const BlobDescriptor *descriptor, const BlobMappingSource *source,
 }
 
 void
+blob_used_pages_list_frames(const BlobDescriptor *descriptor, const BlobMappingSource *source,
+							BlobUsedPages *used)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	BlobNodeEntry root;
+	BlobFrameCursor cursor;
+
+	Assert(descriptor->is_compressed && !descriptor->is_tree);
+	memset(used, 0, sizeof(*used));
+	if (compression->level > 0)
+	{
+		root = blob_frames_root(descriptor);
+		add_node(descriptor, source, &root, compression->level, used);
+	}
+	blob_frame_cursor_begin(&cursor, descriptor, source);
+	for (bool goes_on = blob_frame_cursor_seek(&cursor, 0); goes_on;
+		 goes_on = blob_frame_cursor_next(&cursor))
+		blob_used_pages_add(used, cursor.frame.stored_offset, cursor.frame.stored_bytes);
+	if (descriptor->remainder == NULL && descriptor->remainder_bytes > 0)
+		blob_used_pages_add(used, compression->stored_bytes, descriptor->remainder_bytes);
+	blob_used_pages_sort(used);
+}
+
+void
 blob_used_pages_list(const BlobDescriptor *descriptor, const BlobMappingSource *source,
 					 BlobUsedPages *used)
 {

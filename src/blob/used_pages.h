@@ -33,6 +33,13 @@ typedef struct BlobUsedPages
 extern void blob_used_pages_list(const BlobDescriptor *descriptor,
 								 const BlobMappingSource *source, BlobUsedPages *used);
 
+/*
+ * The same of a compressed value that is no tree, without what lies beside its frames, nodes and
+ * remainder: zeros, or bytes that an append has left behind.
+ */
+extern void blob_used_pages_list_frames(const BlobDescriptor *descriptor,
+										const BlobMappingSource *source, BlobUsedPages *used);
+
 /* Whether the value has bytes in a stored page, which has its stored offset in pages as number. */
 extern bool blob_used_pages_have(const BlobUsedPages *used, uint64 page_no);
 

@@ -200,10 +200,17 @@ command_ok([ 'blobext_verify', '-D', $primary->data_dir ], 'blobext_verify finds
 my $old = blob_cluster('old', conf => $conf . "blobext.page_checksums = off\n");
 $old->safe_psql('postgres', $definitions);
 $old->safe_psql('postgres', "CALL churn('$_', 40)") foreach qw(t z);
+# No trees: an append to a truncated value leaves bytes of the longer one beside its frames.  Such a page
+# cannot be proven.  Seen to fail: without has_zeros_beside(), each call read the four values again.
+$old->safe_psql('postgres', $_) foreach q(CREATE TABLE cut (id int PRIMARY KEY, b blobstate)), q(SELECT blobext_set_compression('cut', 'b', 'zstd')),
+	q(CREATE FUNCTION half(n int, seed int) RETURNS bytea LANGUAGE sql AS 'SELECT substr(string_agg(sha256((seed * 100000 + i)::text::bytea)
+		|| decode(repeat(''00'', 16), ''hex''), ''''), 1, n) FROM generate_series(1, n / 48 + 1) i'),
+	'INSERT INTO cut SELECT i, half(200000 + 777 * i, i) FROM generate_series(1, 4) i', 'UPDATE cut SET b = blob_truncate(b, 150000 + 777 * id)',
+	'UPDATE cut SET b = b || half(40000 + 1500 * id, 300 + id)';
 $old->safe_psql('postgres', 'SELECT blobext_enable_checksums()');
 my $added = $old->safe_psql('postgres', 'CALL blobext_add_checksums()');
-like($added, qr/^8\|/, 'checksums are added to all trees') or diag($added);
-like($old->safe_psql('postgres', 'CALL blobext_add_checksums()'), qr/^0\|/, 'no tree is due a second time');
+like($added, qr/^12\|/, 'checksums are added to all trees and compressed values') or diag($added);
+like($old->safe_psql('postgres', 'CALL blobext_add_checksums()'), qr/^0\|/, 'no value is due a second time');
 are_right($old, 'trees with added checksums are right');
 damage_value($old, 't', 1);
 fails_with($old, 'SELECT md5(b::bytea) FROM t WHERE id = 1', 'XX001', qr/checksum/, 'damage of a tree is noticed by added checksums');
