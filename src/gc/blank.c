@@ -11,8 +11,10 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/pg_prng.h"
 #include "core/compat.h"
 #include "gc/blank.h"
+#include "gc/constants.h"
 #include "gc/holders.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -22,12 +24,16 @@
 #include "storage/procsignal.h"
 #include "storage/shmem.h"
 #include "storage/sinval.h"
+#include "storage/sinvaladt.h"
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-/* The hash value of a message about pg_constraint behind which another one has the question. */
-#define QUESTION_MARK 0xB10BE573
+/*
+ * The hash value of a message about pg_constraint behind which another one has the question: that of
+ * OID 9999 (murmurhash32()).  OIDs below 10,000 are assigned by hand, and no constraint has this one.
+ */
+#define QUESTION_MARK 0xD20B0FA7
 
 typedef struct BlankSlot
 {
@@ -73,7 +79,7 @@ blob_gc_blank_shmem_init(void)
 	shared = ShmemInitStruct("blobext blank transactions", shared_bytes(), &found);
 	if (found)
 		return;
-	pg_atomic_init_u32(&shared->last_question, 0);
+	pg_atomic_init_u32(&shared->last_question, pg_prng_uint32(&pg_global_prng_state));
 	for (int i = 0; i < blob_gc_holder_slot_count(); i++)
 	{
 		pg_atomic_init_u32(&shared->slots[i].looks_blank, InvalidLocalTransactionId);
@@ -144,8 +150,10 @@ void
 blob_gc_blank_statement_begin(BlobGcBlankStatement *state, const PlannedStmt *pstmt,
 							  ProcessUtilityContext context)
 {
+	state->begun = begun;
 	begun = InvalidLocalTransactionId;
 	state->leaves_blank = leaves_blank(pstmt->utilityStmt, context);
+	state->is_begin = IsA(pstmt->utilityStmt, TransactionStmt);
 	if (!state->leaves_blank)
 		spoilt = blob_local_transaction(MyProc);
 }
@@ -158,16 +166,17 @@ blob_gc_blank_statement_done(const BlobGcBlankStatement *state)
 
 	if (!state->leaves_blank)
 		spoilt = transaction;
+	else if (!state->is_begin)
+		begun = state->begun;
 	else if (IsTransactionBlock() && transaction != spoilt)
-	{
 		begun = transaction;
+	if (begun == transaction && LocalTransactionIdIsValid(transaction))
 		pg_atomic_write_u32(&own_slot()->looks_blank, transaction);
-	}
 }
 
 /*
- * The messages before the question have been received.  A transaction that is not blank never will
- * be, and is not asked again.
+ * The messages before the question have been received.  A transaction that has seen something is
+ * not asked again.
  */
 static void
 answer(uint32 question)
@@ -176,7 +185,7 @@ answer(uint32 question)
 
 	if (is_blank())
 		pg_atomic_write_u64(&own_slot()->answer, transaction << 32 | question);
-	else if (LocalTransactionIdIsValid((LocalTransactionId) transaction))
+	else if (FirstSnapshotSet || (LocalTransactionId) transaction == spoilt)
 		pg_atomic_write_u32(&own_slot()->looks_blank, InvalidLocalTransactionId);
 }
 
@@ -214,7 +223,8 @@ blob_gc_blank_new_question(void)
 
 	do
 		question = pg_atomic_fetch_add_u32(&shared->last_question, 1) + 1;
-	while (question == 0 || question == QUESTION_MARK);
+	while (question == 0 || question == QUESTION_MARK ||
+		   question == BLOB_GC_FIRST_CONSTANTS_MARK || question == BLOB_GC_LAST_CONSTANTS_MARK);
 	return question;
 }
 
@@ -227,6 +237,7 @@ blob_gc_blank_answered(uint32 question, VirtualTransactionId transaction)
 	return pg_atomic_read_u64(&slot->answer) == expected;
 }
 
+/* A process that has an xmin is in a query, or was. */
 static bool
 is_to_be_asked(uint32 question, VirtualTransactionId transaction, int *pid)
 {
@@ -234,7 +245,8 @@ is_to_be_asked(uint32 question, VirtualTransactionId transaction, int *pid)
 
 	return pg_atomic_read_u32(&slot->looks_blank) == transaction.localTransactionId &&
 		!blob_gc_blank_answered(question, transaction) &&
-		blob_gc_transaction_runs(transaction, pid);
+		blob_gc_transaction_runs(transaction, pid) &&
+		!TransactionIdIsValid(blob_backend_process(blob_gc_holder_slot(transaction))->xmin);
 }
 
 /* Both messages at once, so that no other one gets between them. */

@@ -22,6 +22,8 @@ extern void blob_gc_blank_register(void);
 typedef struct BlobGcBlankStatement
 {
 	bool		leaves_blank;	/* BEGIN, SET or SHOW of the client */
+	bool		is_begin;		/* BEGIN, if it leaves_blank */
+	LocalTransactionId begun;	/* what had begun before it */
 } BlobGcBlankStatement;
 
 extern void blob_gc_blank_statement_begin(BlobGcBlankStatement *state, const PlannedStmt *pstmt,

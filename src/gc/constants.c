@@ -39,13 +39,6 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-/*
- * Hash values of messages about pg_constraint, between which those of a round have the OIDs of
- * relations as theirs.  A constraint that has one of them by chance does no harm.
- */
-#define FIRST_MARK 0xB10BE571
-#define LAST_MARK 0xB10BE572
-
 /* Any other. */
 #define NO_MARK 1
 
@@ -98,9 +91,9 @@ receive(Datum arg, int cache_id, uint32 hash_value)
 			return;
 		gives_up_all = true;
 	}
-	else if (hash_value == FIRST_MARK)
+	else if (hash_value == BLOB_GC_FIRST_CONSTANTS_MARK)
 		is_listing = true;
-	else if (hash_value == LAST_MARK)
+	else if (hash_value == BLOB_GC_LAST_CONSTANTS_MARK)
 		is_listing = false;
 	else if (is_listing)
 		remember((Oid) hash_value);
@@ -253,10 +246,10 @@ make_messages(int *count)
 
 	*count = 0;
 	/* Domains: any change of a constraint has all checks read anew. */
-	messages[(*count)++] = catalog_message(CONSTROID, FIRST_MARK);
+	messages[(*count)++] = catalog_message(CONSTROID, BLOB_GC_FIRST_CONSTANTS_MARK);
 	foreach(cell, relids)
 		messages[(*count)++] = catalog_message(CONSTROID, lfirst_oid(cell));
-	messages[(*count)++] = catalog_message(CONSTROID, LAST_MARK);
+	messages[(*count)++] = catalog_message(CONSTROID, BLOB_GC_LAST_CONSTANTS_MARK);
 	/* Plans: any change of a schema makes all of them invalid. */
 	messages[(*count)++] = catalog_message(NAMESPACEOID, NO_MARK);
 	foreach(cell, relids)

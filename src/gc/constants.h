@@ -7,6 +7,13 @@
 
 #include "postgres.h"
 
+/*
+ * Hash values of messages about pg_constraint, between which those of a round have the OIDs of
+ * relations as theirs.  They are also in the WAL, so older libraries know them.
+ */
+#define BLOB_GC_FIRST_CONSTANTS_MARK 0xB10BE571
+#define BLOB_GC_LAST_CONSTANTS_MARK 0xB10BE572
+
 /* The callbacks of each backend; from the library's entry point. */
 extern void blob_gc_constants_register(void);
 

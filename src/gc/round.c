@@ -83,7 +83,7 @@ settle_roots(BlobGcRound *round)
 		if (round->roots->obstacle != NULL)
 			return blob_gc_skip(round, "%s", round->roots->obstacle);
 		assert_step(round, 5);
-		if (!blob_gc_wait_for_transactions(round, true))
+		if (!blob_gc_wait_for_transactions(round, true) || !blob_gc_wait_for_snapshots(round))
 			return false;
 		assert_step(round, 6);
 		again = blob_gc_list_roots(round->context);

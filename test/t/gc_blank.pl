@@ -124,7 +124,7 @@ foreach my $client ($extended, $open)
 
 # ---- transactions that are not blank ----
 # Each of these keeps a round waiting, and is named.
-# Seen to fail: without has_seen_nothing() (a query); without "spoilt", the reset of "begun" and the nest
+# Seen to fail: without has_seen_nothing() (a query); with SHOW that begins (COMMIT AND CHAIN); without "spoilt", the reset of "begun" and the nest
 # level (SAVEPOINT).
 
 clean();
@@ -141,6 +141,7 @@ my %used = (
 	'NOTIFY' => [ 'BEGIN', 'NOTIFY it' ],
 	'PREPARE' => [ 'BEGIN', 'PREPARE p AS SELECT 1' ],
 	'another BEGIN' => [ 'BEGIN', 'SELECT 1', 'BEGIN' ],
+	'COMMIT AND CHAIN' => [ 'BEGIN', 'SELECT 1', 'COMMIT AND CHAIN', 'SHOW work_mem' ],
 	'SET with a function' => [ 'BEGIN', q(SELECT set_config('work_mem', '1024', true)) ],
 	'a query before BEGIN in one string' => [ 'SELECT 1\\; BEGIN' ],
 	'CHECKPOINT before BEGIN in one string' => [ 'CHECKPOINT\\; BEGIN' ]);
