@@ -103,13 +103,14 @@ request_joined(BlobReadState *state)
 }
 
 /*
- * Begin a part with the page of an offset.  The buffer keeps one range of a chunk.  So a part that
- * it shall keep begins where that range ends, or ends where it begins; or it begins with the chunk,
- * if the buffer has nothing.  None of these pages is dirty, and none has yet to be written: before
- * the pieces of a tree in a chunk are pages of older versions of it alone (blob/slot_writer.c).
+ * Begin a part with the page of an offset; it may grow up to limit.  The buffer keeps one range of a
+ * chunk.  So a part that it shall keep begins where that range ends, or ends where it begins; or it
+ * begins with the chunk, if the buffer has nothing.  None of these pages is dirty, and none has yet
+ * to be written: before the pieces of a tree in a chunk are pages of older versions of it alone
+ * (blob/slot_writer.c).
  */
 static void
-begin_joined(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint64 end)
+begin_joined(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint64 limit)
 {
 	uint32		chunk_bytes = blob_buffer_chunk_bytes(stored->extent.pages);
 	uint64		chunk_start = offset / chunk_bytes * chunk_bytes;
@@ -124,33 +125,35 @@ begin_joined(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset
 	joined->stored = stored;
 	joined->first_no = state->asked_no;
 	joined->start = joined->end = pages_start(offset);
-	joined->limit = pages_end(end);
+	joined->limit = limit;
 	if (state->use != BLOB_BUFFER_KEEP)
 		return;
 	if (!blob_buffer_get_range(&state->store.id, stored->extent.generation, chunk_bytes, offset,
 							   &kept_start, &kept_end))
 		joined->start = first;
 	else if (offset >= chunk_start + kept_end)
-		joined->start = Max(first, pages_start(chunk_start + kept_end));
+		joined->start = Max(first, Min(pages_end(chunk_start + kept_end), joined->start));
 	else if (offset < chunk_start + kept_start)
 		joined->end = joined->limit = Min(joined->limit, chunk_start + kept_start);
 }
 
 /*
  * The same as request_part(), but later, as one part with other bytes of the same chunk that were
- * asked for, and the pages between.
+ * asked for, and the pages between.  The part ends before the first dirty page behind its
+ * beginning: the device may not have that yet, and a caller may have its bytes from the buffer.
  */
 static uint32
 join_part(BlobReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
 		  uint64 chunk_end, uint32 device_bytes)
 {
 	BlobReadJoined *joined = &state->joined;
-	uint64		end = Min(pages_end(offset + wanted), pages_start(offset) + device_bytes);
+	uint64		device_end = pages_start(offset) + device_bytes;
+	uint64		end = Min(pages_end(offset + wanted), device_end);
 
 	if (joined->stored != stored || offset < joined->start || offset >= joined->limit)
 	{
 		request_joined(state);
-		begin_joined(state, stored, offset, chunk_end);
+		begin_joined(state, stored, offset, Min(pages_end(chunk_end), device_end));
 	}
 	end = Min(end, joined->limit);
 	joined->end = Max(joined->end, end);

@@ -224,12 +224,12 @@ prepare_targets(const BlobReadState *state, const PendingRead *read)
 	const BlobReadPart *first = &read->parts[0];
 	const BlobReadPart *last = &read->parts[read->part_count - 1];
 	const BlobStoredPart *asked = first->asked;
-	uint64		start = first->stored_offset + first->skip - asked->offset;
-	uint64		end = last->stored_offset + last->length - asked->offset;
+	uint64		start = Max(first->stored_offset + first->skip, asked->offset) - asked->offset;
+	uint64		end = Min(last->stored_offset + last->length - asked->offset, asked->length);
 
 	/* Parts of one request follow each other in the target, unless the buffer had one between. */
-	if (state->asked_count == 1)
-		blob_memory_populate(asked->target + start, Min(end, asked->length) - start);
+	if (state->asked_count == 1 && start < end)
+		blob_memory_populate(asked->target + start, end - start);
 }
 
 /* Takes the next buffer in turn, whose request is finished first. */
@@ -294,10 +294,10 @@ place_part(const BlobReadState *state, BlobReadPart *part, uint32 buffer_offset)
 }
 
 /*
- * Get the checksum of each page of a part, of which some are lacking.  False if one that was asked
- * for is.
+ * Get the checksum of each page of a part, of which some are lacking.  Returns the number in the
+ * part of the first one that was asked for and lacks it, or -1.
  */
-static bool
+static int
 get_each_sum(BlobReadState *state, const BlobExtent *extent, BlobReadPart *part, uint32 *sums)
 {
 	uint64		first_no = part->extent_offset / BLOB_PAGE_SIZE;
@@ -308,11 +308,11 @@ get_each_sum(BlobReadState *state, const BlobExtent *extent, BlobReadPart *part,
 			BLOB_SUMS_FOUND)
 			continue;
 		if (is_asked(part, i))
-			return false;
+			return (int) i;
 		sums[i] = BLOB_SUM_UNKNOWN;
 		part->is_withheld = true;
 	}
-	return true;
+	return -1;
 }
 
 /*
@@ -326,16 +326,18 @@ get_sums(BlobReadState *state, const BlobExtent *extent, PendingRead *read)
 	uint64		page_no = part->extent_offset / BLOB_PAGE_SIZE;
 	uint32		pages = part->length / BLOB_PAGE_SIZE;
 	BlobSumsLook look = BLOB_SUMS_NONE;
+	int			lacking = -1;
 
 	/* Content that is lacking has other checksums: heal/ sorts that out. */
 	if (!state->stored->skips_sums && (!state->stored->may_lack || state->stored->notes_damage))
 		look = blob_map_get_sums(state->store.map, extent, page_no, pages,
 								 read->sums + read->sum_count);
-	if (look == BLOB_SUMS_DAMAGED &&
-		get_each_sum(state, extent, part, read->sums + read->sum_count))
-		look = BLOB_SUMS_FOUND;
 	if (look == BLOB_SUMS_DAMAGED)
-		part->lacks_sums = !accept_damage(state, extent->first_page + page_no, EILSEQ);
+		lacking = get_each_sum(state, extent, part, read->sums + read->sum_count);
+	if (lacking >= 0)
+		part->lacks_sums = !accept_damage(state, extent->first_page + page_no + lacking, EILSEQ);
+	else if (look == BLOB_SUMS_DAMAGED)
+		look = BLOB_SUMS_FOUND;
 	read->summed[read->part_count] = (BlobSummedPages) {
 		part->generation, extent->first_page + page_no, part->memory,
 		look == BLOB_SUMS_FOUND ? pages : 0
