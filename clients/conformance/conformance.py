@@ -10,11 +10,15 @@ import contextlib
 import hashlib
 import operator
 import os
+import select
 import signal
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -25,6 +29,7 @@ SECTION = 64 * MB
 MAX_RESIDENT_KB = 64 * 1024
 LEAST_RATE = 0.8
 PATIENCE = 60
+MAX_ANSWER_SECONDS = 600
 EMPTY = hashlib.sha256().hexdigest()
 
 # All that a client needs is outside of its search path, and all that it must not call is in it.
@@ -206,6 +211,82 @@ class Server:
             time.sleep(0.01)
 
 
+class Cut:
+    """A proxy to the server.  It ends one connection behind the content of an answer, before the
+    message that says that this was all."""
+
+    NO_ENCRYPTION = (80877103, 80877104)    # requests for TLS and GSSAPI
+
+    def __init__(self):
+        self.cuts = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def environment(self):
+        return {"PGHOST": "127.0.0.1", "PGPORT": str(self._listener.getsockname()[1])}
+
+    def close(self):
+        self._listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listener.accept()[0]
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    @staticmethod
+    def _connect():
+        host, port = os.environ.get("PGHOST", "/tmp"), os.environ.get("PGPORT", "5432")
+        if not host.startswith("/"):
+            return socket.create_connection((host, int(port)))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{host}/.s.PGSQL.{port}")
+        return server
+
+    def _serve(self, client):
+        server = self._connect()
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                start = self._take(client, 8)
+                if struct.unpack("!II", start)[1] not in self.NO_ENCRYPTION:
+                    break
+                client.sendall(b"N")
+            server.sendall(start)
+            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+            self._answer(server, client)
+        for end in (server, client):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    @staticmethod
+    def _take(source, count):
+        taken = b""
+        while len(taken) < count:
+            piece = source.recv(count - len(taken))
+            if not piece:
+                raise EOFError
+            taken += piece
+        return taken
+
+    @staticmethod
+    def _forward(client, server):
+        with contextlib.suppress(OSError):
+            while piece := client.recv(65536):
+                server.sendall(piece)
+            server.shutdown(socket.SHUT_WR)
+
+    def _answer(self, server, client):
+        has_content = False
+        while True:
+            start = self._take(server, 5)
+            length = struct.unpack("!I", start[1:])[0] - 4
+            if has_content and start[:1] in b"Cc" and self.cuts == 0:
+                self.cuts = 1
+                return
+            has_content |= start[:1] in b"Dd" and length > 100_000
+            client.sendall(start + self._take(server, length))
+
+
 class Adapter:
     def __init__(self, command, log, **environment):
         self._log = log
@@ -219,6 +300,8 @@ class Adapter:
         self.process.stdin.flush()
 
     def answer(self):
+        ready = select.select([self.process.stdout], [], [], MAX_ANSWER_SECONDS)[0]
+        check(ready, f"the adapter has said nothing for {MAX_ANSWER_SECONDS} s")
         line = self.process.stdout.readline()
         check(line.endswith(b"\n"), f"the adapter has ended; status {self.process.poll()}")
         return line[:-1].decode().split("\t")
@@ -434,6 +517,15 @@ class Cases:
             adapter.ok("stat", 1)
             self.server.end_connections(least=0)
             same(adapter.ok("stat", 1), expected)
+
+    def case_cut_answer(self):
+        path, expected = self.file(9 * MB)
+        cut = Cut()
+        with self.adapter() as adapter:
+            adapter.ok("write", 1, path, "-")
+        with contextlib.closing(cut), self.adapter(**cut.environment()) as adapter:
+            self.download(adapter, 1, expected)
+            same(cut.cuts, 1, "connections that were cut")
 
     def case_killed_write(self):
         old, new = self.file(1), self.file(self.large)

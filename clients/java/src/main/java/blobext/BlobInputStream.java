@@ -153,9 +153,19 @@ public final class BlobInputStream extends InputStream {
             while (copy != null && copy.isActive() && copy.readFromCopy() != null)
                 continue;
         } catch (SQLException lost) {
-            // The next statement says so.
+            release();
         }
         copy = null;
+    }
+
+    /** Ends a COPY on a lost connection: the driver would let the next statement wait for it. */
+    private void release() {
+        try {
+            if (copy.isActive())
+                copy.cancelCopy();
+        } catch (SQLException lost) {
+            // The next statement says so.
+        }
     }
 
     @Override
