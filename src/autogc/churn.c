@@ -11,23 +11,30 @@
 #include "core/compat.h"
 #include "pgstat.h"
 
-/* Counters of a table that move when its rows can have gone. */
-typedef struct TableFacts
+/* What is looked at of each relation: it may be the row type of columns of others. */
+typedef struct TableShape
 {
 	Oid			relid;
-	Oid			file;
+	uint32		is_partition;	/* of a partitioned table, with a bound */
 	uint64		columns;
+} TableShape;
+
+/* Counters of a table that move when its rows, or statistics, can have gone. */
+typedef struct TableFacts
+{
+	uint64		file;
 	int64		updated;
 	int64		deleted;
 	int64		dead;
 	int64		vacuums;
+	int64		analyzes;
 } TableFacts;
 
 typedef struct TableCounters
 {
+	TableShape	shape;
 	TableFacts	facts;
 	int64		live;
-	bool		has_rows;		/* in a file of its own; no parent, row type, view */
 } TableCounters;
 
 struct BlobAutogcCounters
@@ -43,16 +50,17 @@ read_table(const BlobGcRoot *root, TableCounters *table)
 	PgStat_StatTabEntry *statistics = blob_stat_of_table(root->relid);
 
 	memset(table, 0, sizeof(*table));
-	table->facts.relid = root->relid;
+	table->shape.relid = root->relid;
+	table->shape.is_partition = root->is_partition;
+	table->shape.columns = root->columns;
 	table->facts.file = root->file;
-	table->facts.columns = root->columns;
-	table->has_rows = root->is_scanned;
 	if (statistics == NULL)
 		return;
 	table->facts.updated = statistics->tuples_updated;
 	table->facts.deleted = statistics->tuples_deleted;
 	table->facts.dead = blob_stat_dead_rows(statistics);
 	table->facts.vacuums = blob_stat_vacuums(statistics);
+	table->facts.analyzes = blob_stat_analyzes(statistics);
 	table->live = blob_stat_live_rows(statistics);
 }
 
@@ -72,10 +80,14 @@ blob_autogc_read_counters(const BlobGcRoots *roots)
 	return counters;
 }
 
-/*
- * Add a table's counters to the sums, and mix them with its identity into the fingerprint, so that
- * a change of any of them is seen.
- */
+/* Mix something into the fingerprint, so that a change of it is seen. */
+static void
+mix(BlobAutogcChurn *churn, const void *bytes, int size)
+{
+	churn->fingerprint = DatumGetUInt64(hash_any_extended(bytes, size, churn->fingerprint));
+}
+
+/* Add a table's counters to the sums and to the fingerprint. */
 static void
 add_table(const TableCounters *table, BlobAutogcChurn *churn)
 {
@@ -84,9 +96,7 @@ add_table(const TableCounters *table, BlobAutogcChurn *churn)
 	churn->removed_rows += facts->updated + facts->deleted - facts->dead;
 	churn->live_rows += table->live;
 	churn->dead_rows += facts->dead;
-	churn->fingerprint =
-		DatumGetUInt64(hash_any_extended((const unsigned char *) facts, sizeof(*facts),
-										 churn->fingerprint));
+	mix(churn, facts, sizeof(*facts));
 }
 
 /* See README.md, "Tables that count". */
@@ -101,8 +111,8 @@ blob_autogc_measure_churn(const BlobAutogcCounters *counters, const BlobGcReferr
 	{
 		const TableCounters *table = &counters->tables[i];
 
-		if (referring == NULL || !table->has_rows ||
-			blob_gc_referring_has(referring, table->facts.relid))
+		mix(churn, &table->shape, sizeof(table->shape));
+		if (referring == NULL || blob_gc_referring_has(referring, table->shape.relid))
 			add_table(table, churn);
 	}
 	if (!pgstat_track_counts)

@@ -446,7 +446,7 @@ mark_statistics(BlobGcRound *round, HeapTuple tuple, TupleDesc row_type)
 	}
 }
 
-/* What a table's statistics refer to counts for the table. */
+/* What a table's statistics or its bound refer to counts for the table. */
 static void
 note_referring(BlobGcRound *round, Oid table)
 {
@@ -575,8 +575,10 @@ mark_bounds(BlobGcRound *round)
 										 RelationGetDescr(scan.catalog), &is_null);
 
 		CHECK_FOR_INTERRUPTS();
+		round->refers = false;
 		if (!is_null)
 			blob_bound_walk(TextDatumGetCString(datum), mark_bound_value, round);
+		note_referring(round, ((Form_pg_class) GETSTRUCT(tuple))->oid);
 		MemoryContextSwitchTo(old_context);
 		MemoryContextReset(round->row_context);
 	}
