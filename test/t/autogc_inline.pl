@@ -140,11 +140,11 @@ lives_become(0, 'a round comes when an attribute of a row type has gone');
 
 # A table that refers to nothing is the row type of one that does.
 # Seen to fail: with the shapes of tables that count alone in the fingerprint.
-sql('CREATE TABLE row (x integer, b blobstate)', 'CREATE TABLE of_rows (v row)',
-	"INSERT INTO of_rows SELECT ROW(i, ${value}::blobstate)::row FROM generate_series(1, 6) AS i");
+sql('CREATE TABLE shape (x integer, b blobstate)', 'CREATE TABLE of_rows (v shape)',
+	"INSERT INTO of_rows SELECT ROW(i, ${value}::blobstate)::shape FROM generate_series(1, 6) AS i");
 lives_become(6, 'a round comes for values in rows of a table that is empty');
 settle(6, 'the table with these rows is known');
-sql('ALTER TABLE row DROP COLUMN b');
+sql('ALTER TABLE shape DROP COLUMN b');
 lives_become(0, 'a round comes when a column has gone of a table that is a row type');
 
 # Statistics alone hold values, in a column whose target was set past the library.

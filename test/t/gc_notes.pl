@@ -227,14 +227,14 @@ is((pages())[1], 0, 'when the row type has changed, the table is read');
 # which row types count.
 # Seen to fail: with RELKIND_COMPOSITE_TYPE alone in hash_row_types(), the 300 values stay.
 clean();
-sql('CREATE TYPE s.other AS (n integer, b blobstate)', 'CREATE TABLE s.row (x integer, b blobstate)',
-	'CREATE TABLE s.r (v s.row, o s.other)', 'INSERT INTO s.r SELECT ROW(i, v(i))::s.row, NULL FROM generate_series(1, 300) AS i',
+sql('CREATE TYPE s.other AS (n integer, b blobstate)', 'CREATE TABLE s.shape (x integer, b blobstate)',
+	'CREATE TABLE s.r (v s.shape, o s.other)', 'INSERT INTO s.r SELECT ROW(i, v(i))::s.shape, NULL FROM generate_series(1, 300) AS i',
 	'VACUUM s.r');
 gc() for 1 .. 2;
 is((pages())[1], heap_pages('r'), 'a table with rows of another table has notes');
-sql('ALTER TABLE s.row DROP COLUMN b');
+sql('ALTER TABLE s.shape DROP COLUMN b');
 frees(300, 'values go with the column of a table that is a row type');
-sql('ALTER TABLE s.row ADD COLUMN c blobstate');
+sql('ALTER TABLE s.shape ADD COLUMN c blobstate');
 gc();
 is((pages())[1], 0, 'when the columns of that table have changed, the rows are read');
 
@@ -357,12 +357,16 @@ $standby->safe_psql('postgres', $read_all);
 $standby->safe_psql('postgres', 'VACUUM s.t; DELETE FROM s.t WHERE id <= 10; VACUUM s.t');
 my $path = $standby->data_dir . '/' . $standby->safe_psql('postgres', q(SELECT pg_relation_filepath('s.t')));
 $standby->stop;
+# Its checksum is to be right.
+my @checksums = ('pg_checksums', '--pgdata', $standby->data_dir, '--no-sync');
+PostgreSQL::Test::Utils::system_or_bail(@checksums, '--disable');
 open($handle, '+<:raw', $path) or die $!;
 seek($handle, 10, 0);
 read($handle, my $flags, 2) == 2 or die;
 seek($handle, 10, 0);
 print $handle pack('v', unpack('v', $flags) & ~4);
 close $handle;
+PostgreSQL::Test::Utils::system_or_bail(@checksums, '--enable');
 $standby->start;
 my $collect = 'SET client_min_messages = error; SELECT skipped_reason FROM blobext_gc()';
 $standby->safe_psql('postgres', $collect);
