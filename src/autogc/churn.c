@@ -7,6 +7,8 @@
 
 #include "autogc/churn.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_statistic.h"
+#include "catalog/pg_statistic_ext_data.h"
 #include "common/hashfn.h"
 #include "core/compat.h"
 #include "pgstat.h"
@@ -14,12 +16,11 @@
 /* What is looked at of each relation: it may be the row type of columns of others. */
 typedef struct TableShape
 {
-	Oid			relid;
-	uint32		is_partition;	/* of a partitioned table, with a bound */
+	uint64		relid;
 	uint64		columns;
 } TableShape;
 
-/* Counters of a table that move when its rows, or statistics, can have gone. */
+/* Counters of a table that move when its rows can have gone. */
 typedef struct TableFacts
 {
 	uint64		file;
@@ -27,7 +28,6 @@ typedef struct TableFacts
 	int64		deleted;
 	int64		dead;
 	int64		vacuums;
-	int64		analyzes;
 } TableFacts;
 
 typedef struct TableCounters
@@ -43,24 +43,27 @@ struct BlobAutogcCounters
 	TableCounters tables[FLEXIBLE_ARRAY_MEMBER];
 };
 
+/* Catalogs whose rows may refer to extents. */
+static const Oid catalogs[] = {
+	RelationRelationId, StatisticRelationId, StatisticExtDataRelationId
+};
+
 /* A table without statistics counts with its file and columns. */
 static void
-read_table(const BlobGcRoot *root, TableCounters *table)
+read_table(Oid relid, Oid file, uint64 columns, TableCounters *table)
 {
-	PgStat_StatTabEntry *statistics = blob_stat_of_table(root->relid);
+	PgStat_StatTabEntry *statistics = blob_stat_of_table(relid);
 
 	memset(table, 0, sizeof(*table));
-	table->shape.relid = root->relid;
-	table->shape.is_partition = root->is_partition;
-	table->shape.columns = root->columns;
-	table->facts.file = root->file;
+	table->shape.relid = relid;
+	table->shape.columns = columns;
+	table->facts.file = file;
 	if (statistics == NULL)
 		return;
 	table->facts.updated = statistics->tuples_updated;
 	table->facts.deleted = statistics->tuples_deleted;
 	table->facts.dead = blob_stat_dead_rows(statistics);
 	table->facts.vacuums = blob_stat_vacuums(statistics);
-	table->facts.analyzes = blob_stat_analyzes(statistics);
 	table->live = blob_stat_live_rows(statistics);
 }
 
@@ -70,13 +73,19 @@ blob_autogc_read_counters(const BlobGcRoots *roots)
 	BlobAutogcCounters *counters;
 
 	counters = palloc_extended(offsetof(BlobAutogcCounters, tables) +
-							   sizeof(TableCounters) * roots->count, MCXT_ALLOC_HUGE);
+							   sizeof(TableCounters) * (roots->count + lengthof(catalogs)),
+							   MCXT_ALLOC_HUGE);
 	counters->count = 0;
 	for (int i = 0; i < roots->count; i++)
 	{
-		if (roots->items[i].kind != RELKIND_INDEX)
-			read_table(&roots->items[i], &counters->tables[counters->count++]);
+		const BlobGcRoot *root = &roots->items[i];
+
+		if (root->kind != RELKIND_INDEX)
+			read_table(root->relid, root->file, root->columns,
+					   &counters->tables[counters->count++]);
 	}
+	for (int i = 0; i < (int) lengthof(catalogs); i++)
+		read_table(catalogs[i], InvalidOid, 0, &counters->tables[counters->count++]);
 	return counters;
 }
 

@@ -67,24 +67,19 @@
 	range_serialize((type), (lower), (upper), (is_empty))
 #endif
 
-/*
- * pgstat.h: rows of a database that were changed; of a table: live, dead; how often vacuumed, and
- * analyzed
- */
+/* pgstat.h: rows of a database that were changed; of a table: live, dead; how often vacuumed */
 #if PG_VERSION_NUM >= 160000
 #define blob_stat_changed_rows(database) \
 	((database)->tuples_inserted + (database)->tuples_updated + (database)->tuples_deleted)
 #define blob_stat_live_rows(table) ((table)->live_tuples)
 #define blob_stat_dead_rows(table) ((table)->dead_tuples)
 #define blob_stat_vacuums(table) ((table)->vacuum_count + (table)->autovacuum_count)
-#define blob_stat_analyzes(table) ((table)->analyze_count + (table)->autoanalyze_count)
 #else
 #define blob_stat_changed_rows(database) \
 	((database)->n_tuples_inserted + (database)->n_tuples_updated + (database)->n_tuples_deleted)
 #define blob_stat_live_rows(table) ((table)->n_live_tuples)
 #define blob_stat_dead_rows(table) ((table)->n_dead_tuples)
 #define blob_stat_vacuums(table) ((table)->vacuum_count + (table)->autovac_vacuum_count)
-#define blob_stat_analyzes(table) ((table)->analyze_count + (table)->autovac_analyze_count)
 #endif
 
 /* utils/backend_status.h: the n-th entry, from 1 on, of this process's copy of all of them */

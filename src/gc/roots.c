@@ -286,7 +286,6 @@ add_root(Listing *listing, Form_pg_class class, const RelationEntry *entry)
 	root->access_method = class->relam;
 	root->kind = class->relkind;
 	root->is_scanned = has_storage(class) && !entry->not_ready;
-	root->is_partition = class->relispartition;
 	root->columns = entry->columns;
 	root->pages = Max(class->relpages, 0);
 }

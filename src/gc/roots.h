@@ -19,7 +19,6 @@ typedef struct BlobGcRoot
 	Oid			access_method;
 	char		kind;			/* pg_class.relkind */
 	bool		is_scanned;		/* has values in a file of its own */
-	bool		is_partition;	/* has a partition bound */
 	uint64		columns;		/* blob_gc_hash_column() of all columns, added */
 	BlockNumber pages;			/* estimate */
 
