@@ -170,6 +170,8 @@ my $failing = $node->background_psql('postgres', on_error_stop => 0);
 my $holding = $node->background_psql('postgres');
 $holding->query_safe('BEGIN; SELECT 1');
 $failing->query(q(SELECT length(blob_agg(convert_to(repeat(md5(i::text), 32768 + 0 / (20 - i)), 'UTF8'))) FROM generate_series(1, 20) AS i));
+like($failing->{stderr}, qr/division by zero/, 'a statement fails at its 20th MB');
+$failing->{stderr} = '';
 becomes(q(SELECT phase = 'waiting' AND waiting_for LIKE 'process%' FROM blobext_gc_status), 'a round comes for the pages of the failed statement, and waits');
 $rounds = rounds();
 $failing->query_safe('SELECT 1');
