@@ -13,7 +13,7 @@
 #include "core/compat.h"
 #include "pgstat.h"
 
-/* What is looked at of each relation: it may be the row type of columns of others. */
+/* Of each relation, counted or not: it may be the row type of columns of others. */
 typedef struct TableShape
 {
 	uint64		relid;
