@@ -179,7 +179,7 @@ $holding->query_safe('COMMIT');
 becomes("SELECT completed_rounds > $rounds FROM blobext_gc_status", 'that round ends after the pages have been freed');
 $failing->quit;
 $holding->quit;
-change_until_looked_at('SELECT 1');
+change_until_looked_at('UPDATE small SET n = n + 1');
 $rounds = rounds();
 sql('TRUNCATE small', "INSERT INTO small SELECT 1, 0, $value FROM (SELECT 1) AS q(i)", 'DELETE FROM small');
 becomes("SELECT completed_rounds > $rounds FROM blobext_gc_status", 'a round comes for a value of a table that has had none, which is deleted at once');
