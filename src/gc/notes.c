@@ -55,8 +55,8 @@ typedef struct BlobGcNotes
 /* ---- begin and end of marking ---- */
 
 /*
- * Row types may change without the tables that use them.  Each table and view is one, too.  One that
- * comes to the list, or leaves it, changes the hash.
+ * Row types may change without the tables that use them.  Each table and view is one, too.  One
+ * that comes to the list, or leaves it, changes the hash.
  */
 static uint64
 hash_row_types(const BlobGcRoots *roots)
