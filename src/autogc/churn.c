@@ -7,16 +7,23 @@
 
 #include "autogc/churn.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_statistic.h"
+#include "catalog/pg_statistic_ext_data.h"
 #include "common/hashfn.h"
 #include "core/compat.h"
 #include "pgstat.h"
 
+/* Of each relation, counted or not: it may be the row type of columns of others. */
+typedef struct TableShape
+{
+	uint64		relid;
+	uint64		columns;
+} TableShape;
+
 /* Counters of a table that move when its rows can have gone. */
 typedef struct TableFacts
 {
-	Oid			relid;
-	Oid			file;
-	uint64		columns;
+	uint64		file;
 	int64		updated;
 	int64		deleted;
 	int64		dead;
@@ -25,9 +32,9 @@ typedef struct TableFacts
 
 typedef struct TableCounters
 {
+	TableShape	shape;
 	TableFacts	facts;
 	int64		live;
-	bool		has_rows;		/* in a file of its own; no parent, row type, view */
 } TableCounters;
 
 struct BlobAutogcCounters
@@ -36,17 +43,21 @@ struct BlobAutogcCounters
 	TableCounters tables[FLEXIBLE_ARRAY_MEMBER];
 };
 
+/* Catalogs whose rows may refer to extents. */
+static const Oid catalogs[] = {
+	RelationRelationId, StatisticRelationId, StatisticExtDataRelationId
+};
+
 /* A table without statistics counts with its file and columns. */
 static void
-read_table(const BlobGcRoot *root, TableCounters *table)
+read_table(Oid relid, Oid file, uint64 columns, TableCounters *table)
 {
-	PgStat_StatTabEntry *statistics = blob_stat_of_table(root->relid);
+	PgStat_StatTabEntry *statistics = blob_stat_of_table(relid);
 
 	memset(table, 0, sizeof(*table));
-	table->facts.relid = root->relid;
-	table->facts.file = root->file;
-	table->facts.columns = root->columns;
-	table->has_rows = root->is_scanned;
+	table->shape.relid = relid;
+	table->shape.columns = columns;
+	table->facts.file = file;
 	if (statistics == NULL)
 		return;
 	table->facts.updated = statistics->tuples_updated;
@@ -62,20 +73,30 @@ blob_autogc_read_counters(const BlobGcRoots *roots)
 	BlobAutogcCounters *counters;
 
 	counters = palloc_extended(offsetof(BlobAutogcCounters, tables) +
-							   sizeof(TableCounters) * roots->count, MCXT_ALLOC_HUGE);
+							   sizeof(TableCounters) * (roots->count + lengthof(catalogs)),
+							   MCXT_ALLOC_HUGE);
 	counters->count = 0;
 	for (int i = 0; i < roots->count; i++)
 	{
-		if (roots->items[i].kind != RELKIND_INDEX)
-			read_table(&roots->items[i], &counters->tables[counters->count++]);
+		const BlobGcRoot *root = &roots->items[i];
+
+		if (root->kind != RELKIND_INDEX)
+			read_table(root->relid, root->file, root->columns,
+					   &counters->tables[counters->count++]);
 	}
+	for (int i = 0; i < (int) lengthof(catalogs); i++)
+		read_table(catalogs[i], InvalidOid, 0, &counters->tables[counters->count++]);
 	return counters;
 }
 
-/*
- * Add a table's counters to the sums, and mix them with its identity into the fingerprint, so that
- * a change of any of them is seen.
- */
+/* Mix something into the fingerprint, so that a change of it is seen. */
+static void
+mix(BlobAutogcChurn *churn, const void *bytes, int size)
+{
+	churn->fingerprint = DatumGetUInt64(hash_any_extended(bytes, size, churn->fingerprint));
+}
+
+/* Add a table's counters to the sums and to the fingerprint. */
 static void
 add_table(const TableCounters *table, BlobAutogcChurn *churn)
 {
@@ -84,9 +105,7 @@ add_table(const TableCounters *table, BlobAutogcChurn *churn)
 	churn->removed_rows += facts->updated + facts->deleted - facts->dead;
 	churn->live_rows += table->live;
 	churn->dead_rows += facts->dead;
-	churn->fingerprint =
-		DatumGetUInt64(hash_any_extended((const unsigned char *) facts, sizeof(*facts),
-										 churn->fingerprint));
+	mix(churn, facts, sizeof(*facts));
 }
 
 /* See README.md, "Tables that count". */
@@ -101,8 +120,8 @@ blob_autogc_measure_churn(const BlobAutogcCounters *counters, const BlobGcReferr
 	{
 		const TableCounters *table = &counters->tables[i];
 
-		if (referring == NULL || !table->has_rows ||
-			blob_gc_referring_has(referring, table->facts.relid))
+		mix(churn, &table->shape, sizeof(table->shape));
+		if (referring == NULL || blob_gc_referring_has(referring, table->shape.relid))
 			add_table(table, churn);
 	}
 	if (!pgstat_track_counts)

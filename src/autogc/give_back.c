@@ -165,7 +165,7 @@ await_checkpoint(const BlobStoreId *id)
 	pgstat_report_activity(STATE_RUNNING, "blobext: giving space back");
 	if (!wait_for(InvalidXLogRecPtr, DEMAND_MS))
 		return false;
-	now = blob_store_allocated_pages(id);	/* falls where failed stores are freed */
+	now = blob_store_allocated_pages(id);
 	provided = (now > before ? now - before : 0) * (PROVIDED_MS / DEMAND_MS);
 	blob_store_wake_pages(id, provided);
 	if (blob_store_waiting_pages(id) == 0)

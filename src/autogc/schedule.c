@@ -271,13 +271,13 @@ removed_values(const ScheduleEntry *entry, const BlobAutogcChurn *churn)
 	return Min((double) rows, (double) entry->live_blobs);
 }
 
-/* Pages allocated since the last round; the count falls where failed stores are freed. */
+/* Pages allocated since the last round.  A smaller count is of another store. */
 static uint64
 growth_of(const ScheduleEntry *entry, uint64 allocated_pages)
 {
 	uint64		before = entry->churn.allocated_pages;
 
-	return allocated_pages > before ? allocated_pages - before : 0;
+	return allocated_pages >= before ? allocated_pages - before : allocated_pages;
 }
 
 /* The number of bytes, stored or removed since the last round, that make another one due. */

@@ -47,7 +47,7 @@ typedef struct BlobGcRound
 	uint64		allocated_pages;	/* counter at the cutoff */
 	bool		is_empty;		/* nothing was ever stored here */
 	BlobGcMarks marks;
-	struct BlobGcNotes *notes;	/* during step 8 */
+	struct BlobGcNotes *notes;	/* during steps 8 and 9 */
 	BufferAccessStrategy strategy;
 	MemoryContext context;		/* of the round: data that is kept between steps */
 	MemoryContext row_context;	/* reset for each tuple */

@@ -446,21 +446,10 @@ mark_statistics(BlobGcRound *round, HeapTuple tuple, TupleDesc row_type)
 	}
 }
 
-/* What a table's statistics refer to counts for the table. */
-static void
-note_referring(BlobGcRound *round, Oid table)
-{
-	if (round->refers)
-		blob_gc_referring_add(&round->result->referring, table);
-	round->refers = false;
-}
-
 static void
 mark_statistics_tuple(BlobGcRound *round, HeapTuple tuple)
 {
-	round->refers = false;
 	mark_statistics(round, tuple, RelationGetDescr(round->relation));
-	note_referring(round, ((Form_pg_statistic) GETSTRUCT(tuple))->starelid);
 }
 
 /* Statistics of expressions: an array of rows of pg_statistic. */
@@ -516,19 +505,24 @@ static void
 mark_extended_statistics_tuple(BlobGcRound *round, HeapTuple tuple)
 {
 	TupleDesc	row_type = RelationGetDescr(round->relation);
-	Oid			statistics = ((Form_pg_statistic_ext_data) GETSTRUCT(tuple))->stxoid;
 	bool		is_null;
 	Datum		datum;
 
-	round->refers = false;
 	datum = heap_getattr(tuple, Anum_pg_statistic_ext_data_stxdmcv, row_type, &is_null);
 	if (!is_null)
 		mark_common_values(round, datum);
 	datum = heap_getattr(tuple, Anum_pg_statistic_ext_data_stxdexpr, row_type, &is_null);
 	if (!is_null)
 		mark_expressions(round, datum);
+}
+
+/* What rows of a catalog refer to counts for the catalog. */
+static void
+note_referring(BlobGcRound *round, Oid catalog)
+{
 	if (round->refers)
-		note_referring(round, blob_gc_table_of_statistics(statistics));
+		blob_gc_referring_add(&round->result->referring, catalog);
+	round->refers = false;
 }
 
 static bool
@@ -537,9 +531,11 @@ mark_catalog(BlobGcRound *round, Oid catalog, TupleMarker mark)
 	bool		complete;
 
 	round->lock_mode = AccessShareLock;
+	round->refers = false;
 	round->relation = table_open(catalog, round->lock_mode);
 	blob_gc_status_totals(1, RelationGetNumberOfBlocks(round->relation));
 	complete = scan(round, mark, false);
+	note_referring(round, catalog);
 	table_close(round->relation, round->lock_mode);
 	round->relation = NULL;
 	blob_gc_status_relation_done();
@@ -567,6 +563,7 @@ mark_bounds(BlobGcRound *round)
 	BlobCatalogScan scan = blob_catalog_scan(RelationRelationId, NULL);
 	HeapTuple	tuple;
 
+	round->refers = false;
 	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		MemoryContext old_context = MemoryContextSwitchTo(round->row_context);
@@ -580,6 +577,7 @@ mark_bounds(BlobGcRound *round)
 		MemoryContextSwitchTo(old_context);
 		MemoryContextReset(round->row_context);
 	}
+	note_referring(round, RelationRelationId);
 }
 
 bool

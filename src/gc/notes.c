@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/visibilitymap.h"
+#include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "common/hashfn.h"
 #include "core/compat.h"
@@ -16,6 +17,7 @@
 #include "gc/notes.h"
 #include "gc/notes_file.h"
 #include "miscadmin.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 
 /* Blocks of a table that a page of the visibility map stands for, as visibilitymap.c has it. */
@@ -33,11 +35,12 @@ typedef struct BlobGcNotes
 {
 	BlobGcNotesFile in;
 	BlobGcNotesFile out;
-	uint64		row_types;		/* hash of the columns of row types */
+	uint64		row_types;		/* hash of the columns of all that can be a row type */
 	Section		last;			/* read from the file, and not passed yet */
 	bool		has_last;
 	Section		next;			/* to be written */
 	bool		has_next;
+	bool		can_trust_map;
 	bool		is_table;		/* one that gets notes is being marked */
 	bool		is_valid;		/* the last section is of this place, and says what is there */
 	uint32		last_at;		/* where the references of the block that comes next begin */
@@ -51,7 +54,10 @@ typedef struct BlobGcNotes
 
 /* ---- begin and end of marking ---- */
 
-/* Row types may change without the tables that use them. */
+/*
+ * Row types may change without the tables that use them.  Each table and view is one, too.  One
+ * that comes to the list, or leaves it, changes the hash.
+ */
 static uint64
 hash_row_types(const BlobGcRoots *roots)
 {
@@ -61,10 +67,25 @@ hash_row_types(const BlobGcRoots *roots)
 	{
 		const BlobGcRoot *root = &roots->items[i];
 
-		if (root->kind == RELKIND_COMPOSITE_TYPE)
+		if (root->kind != RELKIND_INDEX)
 			hash = hash_combine64(hash_combine64(hash, root->relid), root->columns);
 	}
 	return hash;
+}
+
+/*
+ * Without checksums of pages a wrong bit in the visibility map would cost content.  A session of a
+ * superuser may let pages pass that do not have theirs.
+ */
+static bool
+can_trust_map(void)
+{
+#if BLOB_MAP_TELLS_CHANGES
+	return DataChecksumsEnabled() &&
+		strcmp(GetConfigOption("ignore_checksum_failure", false, false), "off") == 0;
+#else
+	return false;
+#endif
 }
 
 static void
@@ -82,6 +103,7 @@ blob_gc_notes_open(BlobGcRound *round, bool write)
 	make_room(round, &notes->last);
 	make_room(round, &notes->next);
 	notes->row_types = hash_row_types(round->roots);
+	notes->can_trust_map = can_trust_map();
 	blob_gc_notes_file_open(&notes->in, &round->store.id, blob_gc_status_notes());
 	if (write)
 		blob_gc_notes_file_make(&notes->out, &round->store.id);
@@ -164,6 +186,18 @@ finish_section(BlobGcNotes *notes)
 	notes->has_next = false;
 }
 
+/* Other row types matter only where a column is of one, or may contain one. */
+static bool
+has_row_types(const BlobGcRound *round)
+{
+	for (int i = 0; i < round->column_count; i++)
+	{
+		if (round->columns[i].type != round->blob_type)
+			return true;
+	}
+	return false;
+}
+
 /* The section of a table that begins with this block. */
 static void
 begin_section(BlobGcRound *round, BlockNumber first_block)
@@ -176,7 +210,9 @@ begin_section(BlobGcRound *round, BlockNumber first_block)
 	next->relid = round->root->relid;
 	next->file = round->root->file;
 	next->tablespace = round->root->tablespace;
-	next->columns = hash_combine64(round->root->columns, notes->row_types);
+	next->columns = round->root->columns;
+	if (has_row_types(round))
+		next->columns = hash_combine64(next->columns, notes->row_types);
 	next->first_block = first_block;
 	next->position = look_at_map(round, first_block);
 	notes->has_next = !XLogRecPtrIsInvalid(next->position);
@@ -192,7 +228,7 @@ begin_section(BlobGcRound *round, BlockNumber first_block)
 void
 blob_gc_notes_begin_table(BlobGcRound *round, bool may_have_notes)
 {
-	round->notes->is_table = BLOB_MAP_TELLS_CHANGES && may_have_notes &&
+	round->notes->is_table = round->notes->can_trust_map && may_have_notes &&
 		RelationNeedsWAL(round->relation);
 }
 
@@ -278,8 +314,8 @@ blob_gc_notes_begin_page(BlobGcRound *round, BlockNumber block, bool is_all_visi
 {
 	BlobGcNotes *notes = round->notes;
 
-	notes->is_noting = notes->has_next && is_all_visible;
 	notes->page = number_of(block);
+	notes->is_noting = notes->has_next && notes->is_visible[notes->page] && is_all_visible;
 	notes->page_at = notes->next.fixed.reference_count;
 }
 

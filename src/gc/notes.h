@@ -22,8 +22,9 @@ typedef struct BlobGcNote
 } BlobGcNote;
 
 /*
- * Marking begins: open the notes that are there; write: make new ones.  Marking ends: if it is
- * complete, the new ones take the place of the others.
+ * Marking begins: open the notes that are there; write: make new ones.  Marking has ended, and so
+ * has the comparison of lists after it: if both were successful, the new ones take the place of the
+ * others.
  */
 extern void blob_gc_notes_open(struct BlobGcRound *round, bool write);
 extern void blob_gc_notes_close(struct BlobGcRound *round, bool is_complete);

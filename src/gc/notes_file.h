@@ -26,7 +26,7 @@
 typedef struct BlobGcSection
 {
 	uint64		token;			/* of the file */
-	uint64		columns;		/* BlobGcRoot.columns, mixed with those of row types */
+	uint64		columns;		/* BlobGcRoot.columns, mixed with those of row types if need be */
 	XLogRecPtr	position;		/* LSN of the visibility map's page before any page was read */
 	Oid			relid;
 	Oid			file;

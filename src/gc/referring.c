@@ -4,11 +4,8 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_statistic_ext.h"
 #include "common/hashfn.h"
 #include "gc/referring.h"
-#include "utils/syscache.h"
 
 /* The number of the first or the second bit of a table. */
 static uint32
@@ -35,17 +32,4 @@ blob_gc_referring_has(const BlobGcReferring *referring, Oid table)
 			return false;
 	}
 	return true;
-}
-
-Oid
-blob_gc_table_of_statistics(Oid statistics)
-{
-	HeapTuple	tuple = SearchSysCache1(STATEXTOID, ObjectIdGetDatum(statistics));
-	Oid			table;
-
-	if (!HeapTupleIsValid(tuple))
-		return InvalidOid;
-	table = ((Form_pg_statistic_ext) GETSTRUCT(tuple))->stxrelid;
-	ReleaseSysCache(tuple);
-	return table;
 }

@@ -23,7 +23,4 @@ extern void blob_gc_referring_add(BlobGcReferring *referring, Oid table);
 /* False: the table was not added.  True: it was, or has the hashes of others that were. */
 extern bool blob_gc_referring_has(const BlobGcReferring *referring, Oid table);
 
-/* The table of extended statistics, or InvalidOid if these are gone. */
-extern Oid	blob_gc_table_of_statistics(Oid statistics);
-
 #endif							/* BLOB_GC_REFERRING_H */

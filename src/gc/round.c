@@ -14,6 +14,7 @@
 #include "core/settings.h"
 #include "extents/damage_look.h"
 #include "gc/gc_internal.h"
+#include "gc/notes.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -125,9 +126,9 @@ prepare(BlobGcRound *round)
 	return blob_gc_note_slots(round);
 }
 
-/* Steps 8 to 11 for the pages of one range. */
+/* Steps 8 and 9. */
 static bool
-collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
+mark(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 {
 	assert_step(round, 8);
 	blob_gc_marks_begin(round, first_page, end_page);
@@ -139,6 +140,21 @@ collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 	blob_gc_status_show("blobext: checking tables and slots");
 	if (!blob_gc_roots_equal(round->roots, blob_gc_list_roots(round->context)))
 		return blob_gc_skip_now(round, "a table was created or changed meanwhile");
+	return true;
+}
+
+/* Steps 8 to 11 for the pages of one range. */
+static bool
+collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
+{
+	bool		is_marked;
+
+	/* In the first range: the notes are the same in all. */
+	blob_gc_notes_open(round, first_page == 0);
+	is_marked = mark(round, first_page, end_page);
+	blob_gc_notes_close(round, is_marked);
+	if (!is_marked)
+		return false;
 
 	assert_step(round, 10);
 	if (!blob_gc_wait_for_slots(round))

@@ -9,7 +9,6 @@
 #include "containers/walk.h"
 #include "gc/gc_internal.h"
 #include "gc/methods.h"
-#include "gc/notes.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
@@ -113,18 +112,11 @@ mark_kind(BlobGcRound *round, bool indexes)
 bool
 blob_gc_mark_roots(BlobGcRound *round)
 {
-	bool		is_complete;
-
 	blob_gc_status_phase(BLOB_GC_MARKING);
 	for (int i = 0; i < round->roots->count; i++)
 	{
 		if (round->roots->items[i].is_scanned)
 			blob_gc_status_totals(1, round->roots->items[i].pages);
 	}
-	/* In the first range: the notes are the same in all. */
-	blob_gc_notes_open(round, round->marks.first_page == 0);
-	is_complete = mark_kind(round, false) && blob_gc_mark_catalogs(round) &&
-		mark_kind(round, true);
-	blob_gc_notes_close(round, is_complete);
-	return is_complete;
+	return mark_kind(round, false) && blob_gc_mark_catalogs(round) && mark_kind(round, true);
 }

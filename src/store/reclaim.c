@@ -256,12 +256,8 @@ void
 blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int count,
 						  uint64 *freed_pages)
 {
-	BlobStoreShared *shared = blob_store_shared(&store->id);
-
-	(void) free_loaded(store, shared, extents, count, InvalidTransactionId, freed_pages);
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	shared->allocated_pages -= Min(shared->allocated_pages, *freed_pages);
-	LWLockRelease(&shared->lock);
+	(void) free_loaded(store, blob_store_shared(&store->id), extents, count,
+					   InvalidTransactionId, freed_pages);
 }
 
 /* ---- space ---- */

@@ -172,8 +172,7 @@ extern bool blob_store_lock_freeing(BlobStore *store, LOCKMODE lock_mode, bool w
 extern void blob_store_unlock_freeing(BlobStore *store, LOCKMODE lock_mode);
 
 /*
- * blob_store_free() for extents of an abandoned draft.  They no longer count as given out
- * (blob_store_allocated_pages).  The caller has blob_store_lock_freeing().
+ * blob_store_free() for extents of an abandoned draft.  The caller has blob_store_lock_freeing().
  */
 extern void blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int count,
 									  uint64 *freed_pages);
@@ -242,8 +241,8 @@ extern void blob_store_ask_for_waiting(const BlobStoreId *id);
 extern bool blob_store_checkpoint_is_past(XLogRecPtr lsn);
 
 /*
- * Pages given out since the start of the server, less those of abandoned drafts that were freed; 0
- * for a store that was not used since.
+ * Pages given out since the start of the server, freed ones, too, so it never falls; 0 for a store
+ * that was not used since.
  */
 extern uint64 blob_store_allocated_pages(const BlobStoreId *id);
 

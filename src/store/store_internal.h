@@ -60,7 +60,7 @@ typedef struct BlobStoreShared
 	XLogRecPtr	checkpoint_lsn; /* where the WAL ended then: its redo pointer is not before */
 	bool		checkpoint_awaited; /* and not seen to be complete yet */
 	int			checkpoint_pause_ms;	/* from one request to the next */
-	uint64		allocated_pages;	/* given out, less freed abandoned ones */
+	uint64		allocated_pages;	/* given out, freed ones, too: it never falls */
 #ifdef USE_ASSERT_CHECKING
 	/* Pages below reserved_pages that are in no set, see sets.c. */
 	uint64		extent_pages;

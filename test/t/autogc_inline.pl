@@ -82,6 +82,7 @@ lives_become(20, 'a round comes for values that were stored');
 
 # ---- no rounds ----
 # Seen to fail: with add_table() of churn.c called for all tables, a round each second.
+# A table that comes, goes or gets other columns may be a row type: a round comes.
 
 settle(20, 'before inline values are changed');
 my $rounds = rounds();
@@ -89,11 +90,9 @@ change_until_looked_at('UPDATE small SET n = n + 1');
 is(rounds(), $rounds, 'no round comes for updates beside inline values, nor for their dead rows');
 change_until_looked_at(q(UPDATE small SET b = convert_to('other ' || id, 'UTF8'); VACUUM small));
 is(rounds(), $rounds, 'no round comes for updates of inline values, nor for VACUUM of their table');
-sql('DELETE FROM small WHERE id > 90', 'ALTER TABLE small ALTER n TYPE bigint', 'CLUSTER small USING small_pkey');
+sql('DELETE FROM small WHERE id > 90', 'CLUSTER small USING small_pkey');
 change_until_looked_at('DELETE FROM small WHERE id = (SELECT max(id) FROM small)');
 is(rounds(), $rounds, 'no round comes when a table of inline values is written anew');
-change_until_looked_at('CREATE TABLE other (b blobstate); INSERT INTO other VALUES ($$inline$$); DROP TABLE other');
-is(rounds(), $rounds, 'no round comes for a table of inline values that comes and goes');
 
 # ---- rounds that must come ----
 sql('UPDATE large SET b = NULL WHERE id > 15');
@@ -138,6 +137,76 @@ lives_become(7, 'a round comes for values in rows');
 settle(7, 'the table of rows is known');
 sql('ALTER TYPE pair DROP ATTRIBUTE b');
 lives_become(0, 'a round comes when an attribute of a row type has gone');
+
+# A table that refers to nothing is the row type of one that does.
+# Seen to fail: with the shapes of tables that count alone in the fingerprint.
+sql('CREATE TABLE shape (x integer, b blobstate)', 'CREATE TABLE of_rows (v shape, b blobstate)',
+	"INSERT INTO of_rows SELECT ROW(i, ${value}::blobstate)::shape FROM generate_series(1, 6) AS i");
+lives_become(6, 'a round comes for values in rows of a table that is empty');
+settle(6, 'the table with these rows is known');
+sql('ALTER TABLE shape DROP COLUMN b');
+lives_become(0, 'a round comes when a column has gone of a table that is a row type');
+
+# Statistics alone hold values, in a column whose target was set past the library.
+# The old statistics are rows of pg_statistic, which only VACUUM or a reader removes.
+# Seen to fail: with the catalogs left out of churn.c.
+sql('CREATE TABLE arrays (id integer, a blobstate[])',
+	"INSERT INTO arrays SELECT i, ARRAY[$value, (SELECT $value FROM (SELECT 3) AS q(i))]::blobstate[] FROM generate_series(1, 2) AS i",
+	'INSERT INTO arrays SELECT a.* FROM arrays AS a, generate_series(1, 20)',
+	q(UPDATE pg_attribute SET attstattarget = 100 WHERE attrelid = 'arrays'::regclass AND attnum = 2), 'ANALYZE arrays',
+	'DELETE FROM arrays', 'INSERT INTO arrays VALUES (1, NULL)');
+sub held { return sql('SELECT live_blobs FROM blobext_gc_status') }
+sql('VACUUM', 'SET client_min_messages = error; SELECT FROM blobext_gc()');
+my $held = held();
+cmp_ok($held, '>', 0, 'statistics hold values of rows that have gone');
+settle($held, 'the table of these statistics is known');
+sql('ANALYZE arrays', 'VACUUM pg_statistic');
+lives_become(0, 'a round comes when statistics have been made anew');
+
+# A partition bound of an older library alone holds a value: the datum that an expression returned, as bounds.pl makes it.
+# Seen to fail: with pg_class left out of churn.c.
+settle(0, 'before there is an old bound');
+sql('CREATE CAST (text AS pg_node_tree) WITHOUT FUNCTION',
+	'CREATE FUNCTION raw(blobstate, bytea) RETURNS bytea LANGUAGE internal AS $$byteacat$$',
+	q(CREATE FUNCTION node(raw bytea) RETURNS text LANGUAGE sql AS $$
+		SELECT format(':constvalue %s [ %s ]', octet_length(d), (SELECT string_agg(
+				(CASE WHEN get_byte(d, i) > 127 THEN get_byte(d, i) - 256 ELSE get_byte(d, i) END)::text,
+				' ' ORDER BY i) FROM generate_series(0, octet_length(d) - 1) AS i))
+			FROM (SELECT decode(string_agg(lpad(to_hex((octet_length(raw) + 4) * 4 >> 8 * i & 255), 2, '0'),
+				'' ORDER BY i), 'hex') || raw AS d FROM generate_series(0, 3) AS i) AS q $$),
+	'CREATE TABLE parts (b blobstate) PARTITION BY RANGE (b)',
+	'CREATE TABLE part PARTITION OF parts FOR VALUES FROM (MINVALUE) TO ($$x$$)',
+	"CREATE TABLE source AS SELECT ${value}::blobstate AS b FROM (SELECT 1) AS q(i)",
+	'SET allow_system_table_mods = on',
+	q(UPDATE pg_class SET relpartbound = (SELECT regexp_replace(relpartbound::text, ':constvalue \\d+ \\[[^]]*\\]',
+		node(raw(b, '')), 'g') FROM source)::pg_node_tree WHERE relname = 'part'),
+	'DROP TABLE source');
+settle(1, 'a bound holds a value');
+sql('ALTER TABLE parts DETACH PARTITION part');
+lives_become(0, 'a round comes when the partition is detached');
+
+# Pages that a failed statement had allocated before a round, and has freed during it.
+# Seen to fail: with a count of allocated pages that falls when these are freed.
+settle(0, 'before a statement fails');
+my $failing = $node->background_psql('postgres', on_error_stop => 0);
+my $holding = $node->background_psql('postgres');
+$holding->query_safe('BEGIN; SELECT 1');
+$failing->query(q(SELECT length(blob_agg(convert_to(repeat(md5(i::text), 32768 + 0 / (20 - i)), 'UTF8'))) FROM generate_series(1, 20) AS i));
+like($failing->{stderr}, qr/division by zero/, 'a statement fails at its 20th MB');
+$failing->{stderr} = '';
+becomes(q(SELECT phase = 'waiting' AND waiting_for LIKE 'process%' FROM blobext_gc_status), 'a round comes for the pages of the failed statement, and waits');
+$rounds = rounds();
+$failing->query_safe('SELECT 1');
+$holding->query_safe('COMMIT');
+becomes("SELECT completed_rounds > $rounds FROM blobext_gc_status", 'that round ends after the pages have been freed');
+$failing->quit;
+$holding->quit;
+change_until_looked_at('UPDATE small SET n = n + 1');
+$rounds = rounds();
+sql('TRUNCATE small', "INSERT INTO small SELECT 1, 0, $value FROM (SELECT 1) AS q(i)", 'DELETE FROM small');
+becomes("SELECT completed_rounds > $rounds FROM blobext_gc_status", 'a round comes for a value of a table that has had none, which is deleted at once');
+lives_become(0, 'that round frees the value');
+sql(q(INSERT INTO small SELECT i, 0, convert_to('value ' || i, 'UTF8') FROM generate_series(1, 100) AS i));
 
 # ---- restart ----
 
