@@ -81,7 +81,7 @@ typedef struct Look
 	const BlobValue *value;
 	bool		counts_partial;	/* all pages with bytes of it count, or those that can be proven */
 	bool		is_listed;
-	BlobUsedPages used;			/* is_listed: of a tree, or of what is compressed */
+	BlobUsedPages used;			/* is_listed: of a tree, or of a compressed value */
 } Look;
 
 static bool

@@ -103,10 +103,10 @@ request_joined(BlobReadState *state)
 }
 
 /*
- * Begin a part with the page of an offset; it may grow up to limit.  The buffer keeps one range of a
- * chunk.  So a part that it shall keep begins where that range ends, or ends where it begins; or it
- * begins with the chunk, if the buffer has nothing.  None of these pages is dirty, and none has yet
- * to be written: before the pieces of a tree in a chunk are pages of older versions of it alone
+ * Begin a part with the page of an offset; it may grow up to limit.  The buffer keeps one range of
+ * a chunk.  So a part that it shall keep begins where that range ends, or ends where it begins; or
+ * it begins with the chunk, if the buffer has nothing.  None of these pages is dirty, and none has
+ * yet to be written: before the pieces of a tree in a chunk are pages of older versions of it alone
  * (blob/slot_writer.c).
  */
 static void

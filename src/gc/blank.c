@@ -21,6 +21,7 @@
 #include "port/atomics.h"
 #include "replication/walsender.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "storage/procsignal.h"
 #include "storage/shmem.h"
 #include "storage/sinval.h"
@@ -30,8 +31,9 @@
 #include "utils/syscache.h"
 
 /*
- * The hash value of a message about pg_constraint behind which another one has the question: that of
- * OID 9999 (murmurhash32()).  OIDs below 10,000 are assigned by hand, and no constraint has this one.
+ * The hash value of a message about pg_constraint behind which another one has the question: that
+ * of OID 9999 (murmurhash32()).  OIDs below 10,000 are assigned by hand, and no constraint has this
+ * one.
  */
 #define QUESTION_MARK 0xD20B0FA7
 
