@@ -107,8 +107,9 @@
  * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered from
  * 0.  The process with this number (or NULL); the process that owns this temporary schema; the
  * number in a virtual transaction id, in its lock tag, and of this process; the local id of a
- * process's transaction; are two entries of the lock table of one transaction?  Of storage/lock.h,
- * what storage/procsignal.h wants to signal a virtual transaction's process.
+ * process's transaction; are two entries of the lock table of one transaction?  What
+ * storage/procsignal.h wants to signal the process with a number.  The number of a temporary
+ * schema's owner, and how the files of its relations name that (common/relpath.h).
  */
 #if PG_VERSION_NUM >= 170000
 #define blob_backend_process(number) ProcNumberGetProc(number)
@@ -119,7 +120,9 @@
 #define blob_own_backend() MyProcNumber
 #define blob_local_transaction(process) ((process)->vxid.lxid)
 #define blob_locks_of_one(a, b) VirtualTransactionIdEquals((a)->vxid, (b)->vxid)
-#define blob_signal_slot(vxid) ((vxid).procNumber)
+#define blob_signal_slot(number) (number)
+#define blob_temporary_schema_backend(schema) GetTempNamespaceProcNumber(schema)
+#define blob_path_backend(number) (number)
 #else
 #define blob_backend_process(number) BackendIdGetProc((number) + 1)
 #define blob_temporary_schema_process(schema) \
@@ -129,7 +132,9 @@
 #define blob_own_backend() (MyBackendId - 1)
 #define blob_local_transaction(process) ((process)->lxid)
 #define blob_locks_of_one(a, b) ((a)->backend == (b)->backend && (a)->lxid == (b)->lxid)
-#define blob_signal_slot(vxid) ((vxid).backendId)
+#define blob_signal_slot(number) ((number) + 1)
+#define blob_temporary_schema_backend(schema) (GetTempNamespaceBackendId(schema) - 1)
+#define blob_path_backend(number) ((number) + 1)
 #endif
 
 /* libpq/libpq.h: has the server read bytes of its client that it has not taken yet? */
@@ -211,6 +216,14 @@
 #else
 #define BLOB_RUN_EXTRA_PARAMETER , bool execute_once
 #define BLOB_RUN_EXTRA_ARGUMENT , execute_once
+#endif
+
+/* common/relpath.h: the path of the main fork of a relation's file, allocated */
+#if PG_VERSION_NUM >= 180000
+#define blob_relation_path(locator, backend) \
+	pstrdup(relpathbackend((locator), (backend), MAIN_FORKNUM).str)
+#else
+#define blob_relation_path(locator, backend) relpathbackend((locator), (backend), MAIN_FORKNUM)
 #endif
 
 /* ---- 19 ---- */

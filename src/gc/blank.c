@@ -33,6 +33,7 @@ typedef struct BlankSlot
 {
 	pg_atomic_uint32 looks_blank;	/* the local id of a transaction */
 	pg_atomic_uint64 answer;	/* the local id of a transaction, and the question */
+	pg_atomic_uint64 idle;		/* how many transactions had run anything, and the question */
 } BlankSlot;
 
 typedef struct BlankShared
@@ -46,6 +47,12 @@ static BlankShared *shared;
 /* Local ids of this backend's transactions: one that BEGIN left blank; one that can be no more. */
 static LocalTransactionId begun = InvalidLocalTransactionId;
 static LocalTransactionId spoilt = InvalidLocalTransactionId;
+
+/* Transactions of this backend that took a snapshot, and utility statements. */
+static uint32 uses;
+
+/* Utility statements that are under way, some of which have several transactions. */
+static int	statement_depth;
 
 /* The next message is a question. */
 static bool is_question;
@@ -78,6 +85,7 @@ blob_gc_blank_shmem_init(void)
 	{
 		pg_atomic_init_u32(&shared->slots[i].looks_blank, InvalidLocalTransactionId);
 		pg_atomic_init_u64(&shared->slots[i].answer, 0);
+		pg_atomic_init_u64(&shared->slots[i].idle, 0);
 	}
 }
 
@@ -145,9 +153,19 @@ blob_gc_blank_statement_begin(BlobGcBlankStatement *state, const PlannedStmt *ps
 							  ProcessUtilityContext context)
 {
 	begun = InvalidLocalTransactionId;
+	uses++;
+	statement_depth++;
+	state->has_begun = true;
 	state->leaves_blank = leaves_blank(pstmt->utilityStmt, context);
 	if (!state->leaves_blank)
 		spoilt = blob_local_transaction(MyProc);
+}
+
+void
+blob_gc_blank_statement_end(BlobGcBlankStatement *state)
+{
+	if (state->has_begun)
+		statement_depth--;
 }
 
 /* A statement may have ended its transaction and begun another one, to which it leaves values. */
@@ -180,6 +198,26 @@ answer(uint32 question)
 		pg_atomic_write_u32(&own_slot()->looks_blank, InvalidLocalTransactionId);
 }
 
+/*
+ * A transaction begins, maybe one that is for messages alone: the session has no value.  Not between
+ * the transactions of a statement, and not in a process that is no client's.
+ */
+static void
+answer_idle(uint32 question)
+{
+	if (MyBackendType == B_BACKEND && statement_depth == 0 && !has_holder() && !am_walsender)
+		pg_atomic_write_u64(&own_slot()->idle, (uint64) uses << 32 | question);
+}
+
+/* Before the snapshot is forgotten. */
+static void
+at_transaction_event(XactEvent event, void *arg)
+{
+	if ((event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE) &&
+		FirstSnapshotSet)
+		uses++;
+}
+
 /* A hash value of 0 says that messages were lost, maybe the question. */
 static void
 receive(Datum arg, int cache_id, uint32 hash_value)
@@ -187,14 +225,19 @@ receive(Datum arg, int cache_id, uint32 hash_value)
 	bool		asks = is_question && hash_value != 0;
 
 	is_question = hash_value == QUESTION_MARK;
-	if (asks)
+	if (!asks)
+		return;
+	if (IsTransactionOrTransactionBlock())
 		answer(hash_value);
+	else
+		answer_idle(hash_value);
 }
 
 void
 blob_gc_blank_register(void)
 {
 	CacheRegisterSyscacheCallback(CONSTROID, receive, (Datum) 0);
+	RegisterXactCallback(at_transaction_event, NULL);
 }
 
 #ifdef USE_ASSERT_CHECKING
@@ -268,6 +311,30 @@ blob_gc_blank_ask(uint32 question, const VirtualTransactionId *transactions, int
 		if (!is_sent)
 			send_question(question);
 		is_sent = true;
-		SendProcSignal(pid, PROCSIG_CATCHUP_INTERRUPT, blob_signal_slot(transactions[i]));
+		SendProcSignal(pid, PROCSIG_CATCHUP_INTERRUPT,
+					   blob_signal_slot(blob_gc_holder_slot(transactions[i])));
+	}
+}
+
+bool
+blob_gc_idle_answered(uint32 question, int backend, uint32 *answered_uses)
+{
+	uint64		answered = pg_atomic_read_u64(&shared->slots[backend].idle);
+
+	*answered_uses = (uint32) (answered >> 32);
+	return (uint32) answered == question;
+}
+
+void
+blob_gc_idle_ask(uint32 question, const int *backends, int count)
+{
+	send_question(question);
+	for (int i = 0; i < count; i++)
+	{
+		Oid			database;
+		int			pid;
+
+		if (blob_gc_holder_backend(backends[i], &database, &pid) && database == MyDatabaseId)
+			SendProcSignal(pid, PROCSIG_CATCHUP_INTERRUPT, blob_signal_slot(backends[i]));
 	}
 }

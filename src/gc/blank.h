@@ -22,11 +22,13 @@ extern void blob_gc_blank_register(void);
 typedef struct BlobGcBlankStatement
 {
 	bool		leaves_blank;	/* BEGIN, SET or SHOW of the client */
+	bool		has_begun;
 } BlobGcBlankStatement;
 
 extern void blob_gc_blank_statement_begin(BlobGcBlankStatement *state, const PlannedStmt *pstmt,
 										  ProcessUtilityContext context);
 extern void blob_gc_blank_statement_done(const BlobGcBlankStatement *state);
+extern void blob_gc_blank_statement_end(BlobGcBlankStatement *state);	/* also after an error */
 
 /*
  * The round's side.  A question is a number (not 0), which is drawn after the moment L.  ask: send
@@ -37,6 +39,13 @@ extern uint32 blob_gc_blank_new_question(void);
 extern void blob_gc_blank_ask(uint32 question, const VirtualTransactionId *transactions,
 							  int count);
 extern bool blob_gc_blank_answered(uint32 question, VirtualTransactionId transaction);
+
+/*
+ * The same for sessions that are idle outside of transactions, by the numbers of their backends.
+ * answered: it was; *answered_uses: how many of its transactions had run anything.
+ */
+extern void blob_gc_idle_ask(uint32 question, const int *backends, int count);
+extern bool blob_gc_idle_answered(uint32 question, int backend, uint32 *answered_uses);
 
 /* A query is about to run: its transaction has a snapshot. */
 #ifdef USE_ASSERT_CHECKING

@@ -35,6 +35,9 @@ typedef struct BlobGcRoots
 	int			count;
 	BlobGcRoot *items;			/* ordered by relid */
 	char	   *obstacle;		/* why the collector cannot work, or NULL */
+	int			owner_count;
+	int		   *owners;			/* backends with temporary tables that can hold values, but have
+								 * files without any */
 	char	   *snapshot;		/* of the list, serialized; may be NULL with an obstacle */
 } BlobGcRoots;
 

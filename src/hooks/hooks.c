@@ -243,12 +243,13 @@ process_utility_next(PlannedStmt *pstmt, const char *query_string, bool read_onl
 }
 
 static void
-process_utility_end(BlobGcHolderStatement *holder, BlobAssignTarget *target,
-					BlobAssignStatement *statement)
+process_utility_end(BlobGcBlankStatement *blank, BlobGcHolderStatement *holder,
+					BlobAssignTarget *target, BlobAssignStatement *statement)
 {
 	blob_assign_statement_end(statement);
 	blob_assign_end_target(target);
 	blob_gc_holders_statement_end(holder);
+	blob_gc_blank_statement_end(blank);
 }
 
 /*
@@ -315,11 +316,11 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	}
 	PG_CATCH();
 	{
-		process_utility_end(&holder, &target, &statement);
+		process_utility_end(&blank, &holder, &target, &statement);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	process_utility_end(&holder, &target, &statement);
+	process_utility_end(&blank, &holder, &target, &statement);
 	blob_gc_holders_statement_done(&holder);
 	blob_gc_blank_statement_done(&blank);
 }
