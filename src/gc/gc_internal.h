@@ -116,6 +116,12 @@ extern bool blob_gc_wait_for_snapshots(BlobGcRound *round);
 extern bool blob_gc_older_snapshot_exists(const BlobGcRound *round, int *pid);
 extern bool blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants);
 
+/*
+ * temporary.c: step 6, after the wait.  Whether temporary tables of other sessions are empty, at a
+ * moment at which their owners are idle; if not, a reason is noted.
+ */
+extern bool blob_gc_temporary_are_empty(BlobGcRound *round, const BlobGcRoots *roots);
+
 /* slots.c: steps 2, 7 and 10 */
 extern bool blob_gc_no_slot_begins(BlobGcRound *round);
 extern bool blob_gc_note_slots(BlobGcRound *round);

@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "access/transam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_attribute.h"
@@ -15,6 +17,7 @@
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "common/relpath.h"
 #include "containers/walk.h"
 #include "core/catalog_scan.h"
 #include "core/compat.h"
@@ -234,6 +237,38 @@ has_storage(Form_pg_class class)
 }
 
 /*
+ * A file without a page has no tuple, and a B-tree of one page, which is not its root, has no item.
+ * The owner makes a page in the file before it puts anything there.
+ */
+static bool
+temporary_is_empty(Form_pg_class class, int backend)
+{
+	Oid			space = OidIsValid(class->reltablespace) ? class->reltablespace :
+		MyDatabaseTableSpace;
+	RelFileLocator locator = {space, MyDatabaseId, class->relfilenode};
+	char	   *path = blob_relation_path(locator, blob_path_backend(backend));
+	struct stat file;
+	off_t		empty_bytes = class->relkind == RELKIND_INDEX ? BLCKSZ : 0;
+	bool		is_empty = stat(path, &file) == 0 && file.st_size <= empty_bytes;
+
+	pfree(path);
+	return is_empty;
+}
+
+static void
+add_owner(BlobGcRoots *roots, int backend)
+{
+	for (int i = 0; i < roots->owner_count; i++)
+	{
+		if (roots->owners[i] == backend)
+			return;
+	}
+	if (roots->owners == NULL)
+		roots->owners = palloc(sizeof(int) * MaxBackends);
+	roots->owners[roots->owner_count++] = backend;
+}
+
+/*
  * Temporary tables of other sessions cannot be read.  A table that a session left
  * behind when it ended is out of reach for all.
  */
@@ -246,9 +281,14 @@ is_foreign_temporary(Listing *listing, Form_pg_class class)
 	if (checkTempNamespaceStatus(class->relnamespace) == TEMP_NAMESPACE_IN_USE)
 	{
 		PGPROC	   *process = blob_temporary_schema_process(class->relnamespace);
-
 		int			pid = process == NULL ? 0 : process->pid;
+		int			backend = blob_temporary_schema_backend(class->relnamespace);
 
+		if (temporary_is_empty(class, backend))
+		{
+			add_owner(listing->roots, backend);
+			return true;
+		}
 		note_obstacle(listing, psprintf("process %d has a temporary table %s that can hold "
 										"values%s", pid, qualified_name(class),
 										blob_gc_since(pid, true)));

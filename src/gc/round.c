@@ -90,7 +90,7 @@ settle_roots(BlobGcRound *round)
 		if (again->obstacle != NULL)
 			return blob_gc_skip(round, "%s", again->obstacle);
 		if (blob_gc_roots_equal(round->roots, again) && !blob_gc_columns_were_made(round->roots))
-			return true;
+			return blob_gc_temporary_are_empty(round, again);
 		if (!blob_gc_wait_more(round, &wait, "tables are created or changed all the time"))
 			return false;
 	}
