@@ -77,10 +77,12 @@ sub note_all
 {
 	my ($name) = @_;
 	sql("VACUUM s.$name");
+	# From 16 on a table may have pages that were never used, which VACUUM leaves as they are.
+	my $visible = heap_pages($name) && sql("SELECT relallvisible FROM pg_class WHERE oid = 's.$name'::regclass");
 	gc() for 1 .. 2;
 	my ($read, $unchanged) = pages();
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return is($unchanged, heap_pages($name), 'a table that was vacuumed, and has not changed, is not read again');
+	return is($unchanged, $visible, 'a table that was vacuumed, and has not changed, is not read again');
 }
 
 # ---- nothing has changed, little has changed ----
