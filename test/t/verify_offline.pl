@@ -7,7 +7,8 @@
 # lost map) must not look like a sound copy.
 #
 # Seen to fail without the comparison of sums (store_check.c), without the look at the state of the
-# control file, without the look at directories without a map, and without the note of lacking content.
+# control file, without the look at directories without a map, and without the note of lacking content; with
+# pages in doubt counted as damaged ones; without the look at damaged entries (check_block()).
 use strict;
 use warnings;
 
