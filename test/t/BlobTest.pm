@@ -114,6 +114,8 @@ autovacuum_naptime = 5s
 blobext.cache_size = 8MB
 blobext.autogc = off
 ));
+	# A standby that was restarting must find its WAL after a checkpoint of the primary.
+	$node->append_conf('postgresql.conf', "wal_keep_size = 1GB\n") if $options{streaming};
 	$node->append_conf('postgresql.conf', $options{conf}) if defined $options{conf};
 	if ($options{start} // 1)
 	{

@@ -252,7 +252,7 @@ $_->stop foreach ($copy, $new, $old);
 
 # It has no checksums of pages, so damaged bytes get to the buffer.
 my $primary = blob_cluster('primary', streaming => 1,
-	conf => $calm . "wal_keep_size = 1GB\nblobext.page_checksums = off\n");
+	conf => $calm . "blobext.page_checksums = off\n");
 make_values($primary, 'v');
 $primary->safe_psql('postgres', q(CREATE TABLE packed (b blobstate);
 	SELECT blobext_set_compression('packed', 'b', 'lz4');

@@ -20,7 +20,7 @@ use constant SEGMENT => 262_144;	# pages
 
 my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run tap';
 my $tmp = $PostgreSQL::Test::Utils::tmp_check;
-my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 4GB\nwal_keep_size = 1GB\n"
+my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 4GB\n"
   . "log_replication_commands = off\n";
 my $node;
 

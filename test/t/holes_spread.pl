@@ -20,7 +20,7 @@ use constant SURPLUS => 90 * EXTENT;
 
 my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run tap';
 my $node = blob_cluster('spread', streaming => 1, create => 0,
-	conf => "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 4GB\nwal_keep_size = 1GB\n"
+	conf => "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 4GB\n"
 	  . "blobext.keep_free = 0\nblobext.autogc_naptime = 1s\nblobext.autogc_interval = 1d\n"
 	  . "blobext.autogc_threshold = 1MB\nblobext.autogc_max_workers = 1\n");
 

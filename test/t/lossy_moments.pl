@@ -382,7 +382,7 @@ sub restartpoint_and_cut
 	my ($direct) = @_;
 	power('lossy format');
 	my $primary = blob_cluster("primary_$direct", streaming => 1,
-		conf => "wal_keep_size = 1GB\nautovacuum = off\nlog_replication_commands = off\n"
+		conf => "autovacuum = off\nlog_replication_commands = off\n"
 		  . "blobext.default_compression = $method\n");
 	make_values($primary, 'v', @sizes);
 	$primary->backup('base');
@@ -417,7 +417,7 @@ sub note_and_cut
 {
 	power('lossy format');
 	my $primary = blob_cluster('primary_notes', streaming => 1,
-		conf => "wal_keep_size = 1GB\nautovacuum = off\nblobext.wal_content = off\n");
+		conf => "autovacuum = off\nblobext.wal_content = off\n");
 	make_values($primary, 'v', @sizes);
 	$primary->backup('base');
 	my $standby = PostgreSQL::Test::Cluster->new('standby_notes');

@@ -78,7 +78,7 @@ sub stop_new_syncer
 
 {
 	my $primary = blob_cluster('primary', streaming => 1,
-		conf => "autovacuum = off\nwal_keep_size = 1GB\nblobext.background_sync = off\n");
+		conf => "autovacuum = off\nblobext.background_sync = off\n");
 	make_values($primary, 't', 5_000, 50_000);
 	my $standby = PostgreSQL::Test::Cluster->new('standby');
 	$primary->backup('base');

@@ -30,7 +30,7 @@ use BlobTest;
 expect_damage();
 
 my $conf = "autovacuum = off\nblobext.cache_size = 0\nblobext.autogc = off\nblobext.autogc_naptime = 1s\n";
-my $primary = blob_cluster('primary', streaming => 1, conf => $conf . "wal_keep_size = 1GB\n");
+my $primary = blob_cluster('primary', streaming => 1, conf => $conf);
 sub sql { return $primary->safe_psql('postgres', join(';', @_)); }
 
 sql(q(CREATE FUNCTION noise(n integer) RETURNS bytea LANGUAGE sql AS

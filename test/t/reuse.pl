@@ -318,7 +318,7 @@ stop_cluster();
 # The standby replays from a restartpoint before the old values, twice, the second time as a primary
 # that does not log content.  Seen to fail with blob_durability_wants_log() that does not ask
 # blob_store_replays_predecessor() (the value that has grown after the promotion).
-start_cluster('primary', "wal_keep_size = 1GB\n", streaming => 1);
+start_cluster('primary', '', streaming => 1);
 make_values($node, 'v', 50_000);
 $node->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');

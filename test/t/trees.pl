@@ -73,7 +73,7 @@ UPDATE t SET b = c;
 UPDATE z SET b = c;
 );
 
-my $primary = blob_cluster('primary', streaming => 1, conf => $conf . "wal_keep_size = 1GB\n");
+my $primary = blob_cluster('primary', streaming => 1, conf => $conf);
 sub sql { return $primary->safe_psql('postgres', join(';', @_)); }
 
 # How many values are not what they should be.

@@ -307,7 +307,7 @@ sub stop_walwriter
 # ---- standby ----
 
 my $primary = blob_cluster('primary', streaming => 1,
-	conf => "max_connections = 40\nwal_keep_size = 1GB\nlog_checkpoints = on\n");
+	conf => "max_connections = 40\nlog_checkpoints = on\n");
 make_values($primary, 'v');
 $primary->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');

@@ -96,7 +96,7 @@ my $off = "blobext.wal_content = off\n";
 # ---- a standby of a server that does not log content ----
 
 my $primary = blob_cluster('primary', streaming => 1,
-	conf => "$off\nwal_keep_size = 1GB\nmax_connections = 20\n");
+	conf => "$off\nmax_connections = 20\n");
 make_values($primary, 'old', 5_000, 70_000, 300_000);
 # Values with room in their last extent.
 $primary->safe_psql('postgres', q(CREATE TABLE room AS

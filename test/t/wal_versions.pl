@@ -114,7 +114,7 @@ sub is_replayed
 foreach my $version (1 .. 3)
 {
 	my $primary = blob_cluster("primary_$version", streaming => 1,
-		conf => "blobext.page_checksums = " . ($version == 3 ? 'on' : 'off') . "\nfull_page_writes = off\nautovacuum = off\ncheckpoint_timeout = 1h\nwal_keep_size = 1GB\n");
+		conf => "blobext.page_checksums = " . ($version == 3 ? 'on' : 'off') . "\nfull_page_writes = off\nautovacuum = off\ncheckpoint_timeout = 1h\n");
 	$primary->safe_psql('postgres', $functions);
 	make_values($primary, 'v', 10, 5_000, 300_000);
 
