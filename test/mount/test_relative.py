@@ -1,7 +1,7 @@
 """Files that libpq reads whenever it connects, named by relative paths.
 
-Certificates, their keys, lists of revoked ones, passwords, service files: libpq looks them up in the
-working directory, at each connection.
+Certificates, their keys, lists of revoked ones, passwords, service files: libpq looks them up in
+the working directory, at each connection.
 
 Seen to fail as long as the program went to "/": test_parameters, test_environment, test_service and
 test_background, at the first connection after the mount; test_directory_without_rights as long as
