@@ -6,8 +6,8 @@ By hand; a server that is not there is left out:
     GOBIN=/usr/local/bin go install github.com/rclone/rclone@latest        # 1.65 or later
     RCLONE=/usr/local/bin/rclone test/run mount long_gateways
 
-S3 needs python3-boto3.  NFS, and parts of files by SMB, are tested by "bench/gateways --test", which
-is root: a Samba of another user refuses to open a file for reading and writing, on ext4, too.
+S3 needs python3-boto3.  NFS, and parts of files by SMB, are tested by "bench/gateways --test",
+which is root: a Samba of another user refuses to open a file for reading and writing, on ext4, too.
 BLOBEXT_MOUNT_PARTS is the number of changes by SMB.
 """
 
@@ -94,8 +94,8 @@ class SmbPartsTest(gateways.Cases, support.FileSystemTest):
         content[start:start + len(data)] = data
 
     def test_parts(self):
-        """Parts that a client writes, and sizes that it sets, give the same bytes as on a directory:
-        read by the handle after each, and in the tables after each close()."""
+        """Parts that a client writes, and sizes that it sets, give the same bytes as on a
+        directory: read by the handle after each, and in the tables after each close()."""
         self.serve()
         directory = self.enterContext(tempfile.TemporaryDirectory())
         plain = self.enterContext(self.gateway(directory))

@@ -1,6 +1,6 @@
 """Many files that are open at once, and written.
 
-BLOBEXT_MOUNT_OPEN=10000 opens so many (3,000 otherwise).
+BLOBEXT_MOUNT_OPEN=10000 opens 10,000 in place of 3,000.
 
 Seen to fail: test_many with the limit that the program was started with (EMFILE); test_limit
 without the count of spool files.
@@ -43,8 +43,8 @@ class OpenFilesTest(FileSystemTest):
         return files
 
     def test_many(self):
-        """Files that are all open are written, read, changed and closed, with a bounded memory; each
-        has its content at the end, and others that are open keep theirs when it is replaced."""
+        """Files that are all open are written, read, changed and closed, with a bounded memory;
+        each has its content at the end, and others that are open keep theirs when it is replaced."""
         _, hard = support.resource.getrlimit(support.resource.RLIMIT_NOFILE)
         with Mount("fs=docs", descriptors=(256, hard)) as mount:
             before = descriptors(mount)
@@ -82,8 +82,8 @@ class OpenFilesTest(FileSystemTest):
                                  for number in range(OPEN_FILES)})
 
     def test_limit(self):
-        """A write that needs one more descriptor than there are is EMFILE; what was written before
-        is kept, all else goes on, and when files were closed there is room again."""
+        """A write that needs one more descriptor than there are is EMFILE; bytes written before
+        are kept, all else goes on, and when files were closed there is room again."""
         def write(file):
             os.pwrite(file, b"x", LARGE_BYTES)
 

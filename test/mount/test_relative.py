@@ -109,7 +109,7 @@ class RelativeTest(FileSystemTest):
         return self.one("SELECT count(*) FROM pg_stat_activity WHERE usename = 'walled'")
 
     def change_and_read(self, directory):
-        """What is not in a cache is read by a new connection, with TLS."""
+        """A file that is in no cache is read by a new connection, with TLS."""
         self.end_connections()
         content = self.bytes(300_000)
         self.put("/new", content)

@@ -20,8 +20,8 @@
 
 /*
  * Ask the source if its last answer is too old.  Size and time of another version do not count.  A
- * directory that this mount has removed is in no source any more; who asks has it open, or works
- * in it.
+ * directory that this mount has removed is in no source any more; a program that asks has it open,
+ * or works in it.
  */
 static int
 refresh_attributes(struct mount *mount, struct node *node)

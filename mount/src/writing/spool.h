@@ -31,7 +31,7 @@ struct spool
 	size_t		room;
 };
 
-/* At most so many files at once, of all spools; a write that needs one more is EMFILE. */
+/* The limit of files at once, of all spools; a write that needs one more is EMFILE. */
 void spool_limit_files(unsigned most);
 
 void spool_begin(struct spool *spool, const char *directory);
