@@ -44,7 +44,7 @@ class OpenFilesTest(FileSystemTest):
 
     def test_many(self):
         """Files that are all open are written, read, changed and closed, with a bounded memory;
-        each has its content at the end, and others that are open keep theirs when it is replaced."""
+        each has its content at the end, and open files keep theirs when it is replaced."""
         _, hard = support.resource.getrlimit(support.resource.RLIMIT_NOFILE)
         with Mount("fs=docs", descriptors=(256, hard)) as mount:
             before = descriptors(mount)

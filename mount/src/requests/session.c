@@ -114,7 +114,7 @@ log_message(enum fuse_log_level level, const char *format, va_list arguments)
 /*
  * Into the background, with the working directory that the program was started in.  libfuse goes to
  * "/", also in the foreground; but whenever libpq connects it reads files that parameters,
- * variables of the environment and service files name: certificates, passwords, the service file itself.
+ * variables of the environment and service files name: certificates, passwords, the service file.
  * Where the program may not search the directory (EACCES), no relative path has led to a file.
  */
 static int
