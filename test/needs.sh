@@ -178,6 +178,7 @@ need_fuse()
 	need "libfuse 3" libfuse3-dev pkg-config --exists fuse3
 	need libpq-fe.h libpq-dev have_libpq
 	need fusermount3 fuse3 have_command fusermount3
+	need openssl openssl have_command openssl
 }
 
 need_psycopg()

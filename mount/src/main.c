@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/errors.h"
 #include "connections/watch.h"
@@ -22,8 +23,30 @@ enum
 	/* Memory of chunks is kept: the kernel would zero it each time. */
 	MMAP_THRESHOLD = 16 << 20,
 	TRIM_THRESHOLD = 64 << 20,
-	ARENAS = 4
+	ARENAS = 4,
+	/* Descriptors that are asked for, where there may be more: Linux's own default of the most. */
+	DESCRIPTORS = 1024 * 1024
 };
+
+/*
+ * Each file that is being written may need a descriptor (writing/spool.h).  The usual limit, 1024,
+ * is for programs that call select(), which this one and libpq do not.
+ */
+static void
+raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+	rlim_t		most;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		fatal("limit of descriptors: %m");
+	most = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+	if (limit.rlim_cur >= most)
+		return;
+	limit.rlim_cur = most;
+	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+		message("limit of descriptors: %m");
+}
 
 /* Whether libpq takes it for a connection string: as an URI, or in the form keyword=value. */
 static bool
@@ -81,6 +104,7 @@ main(int argc, char **argv)
 	mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
 	mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
 	mallopt(M_ARENA_MAX, ARENAS);
+	raise_descriptor_limit();
 	options_parse(&arguments, &options);
 	add_kernel_options(&arguments, &options);
 	mount.pool = pool_create(&options);

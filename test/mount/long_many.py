@@ -1,4 +1,4 @@
-"""Many entries, many open files, and a clock that is set back.
+"""Many entries, and a clock that is set back.
 
 By hand: test/run mount long_many.  The clock needs Debian's package libfaketime.
 """
@@ -13,7 +13,6 @@ import support
 from support import FileSystemTest, Mount
 
 ENTRIES = 200_000
-OPEN_FILES = 10_000
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
 
 
@@ -47,34 +46,6 @@ class ManyTest(FileSystemTest):
             self.assertEqual(len(names), ENTRIES)
             self.assertIn("new", names)
             self.assertNotIn("f77777", names)
-
-    def test_open_files(self):
-        """10,000 files that are open are read as they were when they were opened, after they were
-        deleted, and 10,000 that are written are all there."""
-        with Mount("fs=docs") as mount:
-            started = time.monotonic()
-            files = []
-            for number in range(OPEN_FILES):
-                file = os.open(mount.path(f"f{number}"), os.O_RDWR | os.O_CREAT, 0o644)
-                os.write(file, b"%d" % number * 100)
-                files.append(file)
-            print(f"# {OPEN_FILES} made and open: {time.monotonic() - started:.1f} s,"
-                  f" {mount.memory_kb() // 1024} MB", flush=True)
-            for file in files:
-                os.close(file)
-            self.assertEqual(self.one("SELECT count(*) FROM docs.inode WHERE size >= 100"),
-                             OPEN_FILES)
-            for number in range(0, OPEN_FILES, 997):
-                self.assertEqual(self.server_read(f"/f{number}"), b"%d" % number * 100)
-            files = [os.open(mount.path(f"f{number}"), os.O_RDONLY)
-                     for number in range(OPEN_FILES)]
-            self.sql.execute("SELECT blobfs.unlink('docs', '/f' || n)"
-                             " FROM generate_series(0, %s) AS n", (OPEN_FILES - 1,))
-            for number, file in enumerate(files):
-                self.assertEqual(os.read(file, 1000), b"%d" % number * 100)
-            for file in files:
-                os.close(file)
-            print(f"# {mount.memory_kb() // 1024} MB at most", flush=True)
 
     @unittest.skipUnless(FAKETIME, "libfaketime is not installed")
     def test_clock(self):

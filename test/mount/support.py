@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -61,8 +62,10 @@ def can_lock(file):
 class Mount:
     """A mount by the program in the foreground; a context manager."""
 
-    def __init__(self, options, conninfo="", mode=None):
+    def __init__(self, options, conninfo="", descriptors=None):
+        """descriptors: the program's limits, soft and hard; None: those of this process."""
         self.options = options
+        self.descriptors = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)
         self.conninfo = conninfo or f"dbname={os.environ['PGDATABASE']}"
         self.directory = tempfile.mkdtemp(prefix="mount.")
         self.process = None
@@ -72,7 +75,8 @@ class Mount:
     def start(self):
         self.process = subprocess.Popen(
             [PROGRAM, "-f", "-o", self.options, self.conninfo, self.directory],
-            stderr=self.errors)
+            stderr=self.errors,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, self.descriptors))
         try:
             wait_until(lambda: is_mounted(self.directory) or self.process.poll() is not None,
                        "the mount")

@@ -1,6 +1,6 @@
 """File servers that Debian packages, on a mount: WebDAV by rclone, SMB by Samba.
 
-A server that is not installed is left out.  S3 and NFS: long_gateways.py.
+A server that is not installed is left out.  S3, NFS, and parts of files by SMB: long_gateways.py.
 """
 
 import gateways

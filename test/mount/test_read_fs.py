@@ -5,6 +5,7 @@ of notify.c test_notify, without keep_looked_up() test_replaced_before_open, wit
 or without chunks from the beginning test_read_in_chunks.
 """
 
+import ctypes
 import errno
 import os
 import stat
@@ -94,6 +95,34 @@ class ReadFileSystemTest(MountTest):
             self.assertEqual(set(names), {str(n) for n in range(1, count + 1)})
             for name in sorted(names)[:300]:
                 self.assertEqual(mount.read("d", name), name.encode())
+
+    def test_positions_in_a_directory(self):
+        """A listing goes on at any place where it was before, also at ".." of a directory that has
+        been read to a later page.  Seen to fail (the program crashed, generic/676 of xfstests)."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.opendir.restype = libc.readdir.restype = ctypes.c_void_p
+        libc.telldir.restype = ctypes.c_long
+
+        def read_name():
+            entry = libc.readdir(directory)
+            return ctypes.string_at(entry + 19) if entry else None
+
+        self.sql.execute("SELECT blobfs.mkdir('docs', '/places')")
+        self.sql.execute("SELECT count(blobfs.write('docs', '/places/' || n, ''))"
+                         " FROM generate_series(1, 2500) AS n")
+        with Mount("fs=docs,ro") as mount:
+            directory = ctypes.c_void_p(libc.opendir(mount.path("places").encode()))
+            names = []
+            places = [libc.telldir(directory)]
+            while (name := read_name()) is not None:
+                names.append(name)
+                places.append(libc.telldir(directory))
+            self.assertEqual((len(names), names[:2]), (2502, [b".", b".."]))
+            chosen = [2400, 1, 1700, 0, 2501, 1, 1001, 1002, 1, 2]
+            for number in chosen + [self.random.randrange(2502) for _ in range(100)]:
+                libc.seekdir(directory, ctypes.c_long(places[number]))
+                self.assertEqual([read_name() for _ in range(3)], (names[number:] + [None] * 3)[:3])
+            libc.closedir(directory)
 
     def test_open_file_survives(self):
         """An open file keeps content that was replaced or unlinked."""

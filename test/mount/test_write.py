@@ -363,6 +363,30 @@ class WriteTest(FileSystemTest):
                 os.close(reader)
                 self.assertEqual(os.listdir(mount.directory), [])
 
+    def test_directory_removed_while_open(self):
+        """A directory that is open when it is removed, or replaced by another one, has no links and
+        no entries from then on, and nothing is made in it.  Seen to fail (fstat() was ESTALE)."""
+        def replace(path):
+            os.mkdir(path + ".new")
+            os.rename(path + ".new", path)
+
+        for options in ("fs=docs", "fs=docs,timeout=0"):
+            with Mount(options) as mount:
+                for remove in (os.rmdir, replace):
+                    os.mkdir(mount.path("d"), 0o750)
+                    directory = os.open(mount.path("d"), os.O_RDONLY)
+                    number = os.fstat(directory).st_ino
+                    remove(mount.path("d"))
+                    for _ in range(2):
+                        found = os.fstat(directory)
+                        self.assertEqual((found.st_nlink, found.st_ino, found.st_mode & 0o777),
+                                         (0, number, 0o750))
+                        self.assertEqual(os.listdir(directory), [])
+                    with self.assertRaises(FileNotFoundError):
+                        os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=directory))
+                    os.close(directory)
+                os.rmdir(mount.path("d"))
+
     def test_unlinked_with_an_older_reader(self):
         """A reader that was there before the writer reads what the writer left."""
         with Mount("fs=docs") as mount:

@@ -339,8 +339,8 @@ check_transaction_options(struct options *options)
 		options->nopin = 1;
 }
 
-/* An absolute path, for the program goes to "/" once it has mounted; it ends with a message if
- * there is no such directory. */
+/* An absolute path, as fusermount3 needs one; the program ends with a message if there is no such
+ * directory. */
 static char *
 find_directory(const char *path)
 {

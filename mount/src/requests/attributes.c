@@ -18,7 +18,11 @@
 
 /* ---- reading ---- */
 
-/* Ask the source if its last answer is too old.  Size and time of another version do not count. */
+/*
+ * Ask the source if its last answer is too old.  Size and time of another version do not count.  A
+ * directory that this mount has removed is in no source any more; a program that asks has it open,
+ * or works in it.
+ */
 static int
 refresh_attributes(struct mount *mount, struct node *node)
 {
@@ -27,6 +31,7 @@ refresh_attributes(struct mount *mount, struct node *node)
 	struct attributes *attributes = &node->attributes;
 	struct timespec time;
 	bool		open;
+	bool		knows;
 	int			error;
 
 	if (mount->writer != NULL && birth_is_of(mount->writer, node))
@@ -34,9 +39,10 @@ refresh_attributes(struct mount *mount, struct node *node)
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	pthread_mutex_lock(&node->lock);
 	open = node->opens > 0 || node->working != NULL;
-	error = (double) (time.tv_sec - node->attributes_at.tv_sec) < mount->options->timeout ? -1 : 0;
+	knows = (double) (time.tv_sec - node->attributes_at.tv_sec) < mount->options->timeout ||
+		(S_ISDIR(attributes->mode) && attributes->nlink == 0);
 	pthread_mutex_unlock(&node->lock);
-	if (error != 0)
+	if (knows)
 		return 0;
 	error = source->operations->getattr(source, node, &now);
 	if (error == 0 && node->working != NULL)

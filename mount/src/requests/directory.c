@@ -248,9 +248,10 @@ read_directory(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
 	int			error = 0;
 
 	pthread_mutex_lock(&directory->lock);
-	if (offset == 0)
+	/* A program may go back to ".." (seekdir) when the page is a later one. */
+	if (offset < DOTS)
 		restart(directory);
-	if (offset >= DOTS)
+	else
 		find_entry(mount, node, directory, offset, &error);
 	notify_begin(directory->notified);
 	notify_enter(mount->notifier);

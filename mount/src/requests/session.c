@@ -8,8 +8,11 @@
  */
 #include "requests/session.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/errors.h"
 #include "connections/watch.h"
@@ -108,6 +111,26 @@ log_message(enum fuse_log_level level, const char *format, va_list arguments)
 	message("%s", text);
 }
 
+/*
+ * Into the background, with the working directory that the program was started in.  libfuse goes to
+ * "/", also in the foreground; but whenever libpq connects it reads files that parameters,
+ * variables of the environment and service files name: certificates, passwords, the service file.
+ * Where the program may not search the directory (EACCES), no relative path has led to a file.
+ */
+static int
+daemonize(bool foreground)
+{
+	int			here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	bool		good = (here >= 0 || errno == EACCES) && fuse_daemonize(foreground) == 0 &&
+		(here < 0 || fchdir(here) == 0 || errno == EACCES);
+
+	if (!good)
+		message("the working directory: %m");
+	if (here >= 0)
+		close(here);
+	return good ? 0 : -1;
+}
+
 int
 session_run(struct mount *mount, struct fuse_args *arguments)
 {
@@ -126,7 +149,7 @@ session_run(struct mount *mount, struct fuse_args *arguments)
 		{
 			if (!mount->options->foreground)
 				message_to_syslog();
-			if (fuse_daemonize(mount->options->foreground) == 0)
+			if (daemonize(mount->options->foreground) == 0)
 				status = serve(mount) == 0 ? 0 : 1;
 			fuse_session_unmount(mount->session);
 		}

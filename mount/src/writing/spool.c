@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/errors.h"
+
 enum
 {
 	FIRST_ROOM_BYTES = 4096
@@ -18,6 +20,16 @@ enum
 
 /* Room of all spools, in bytes; atomic. */
 static size_t all_room;
+
+/* Files of all spools, atomic, and how many there may be. */
+static unsigned all_files;
+static unsigned most_files;
+
+void
+spool_limit_files(unsigned most)
+{
+	most_files = most;
+}
 
 void
 spool_begin(struct spool *spool, const char *directory)
@@ -36,11 +48,18 @@ free_memory(struct spool *spool)
 	spool->used = spool->room = 0;
 }
 
+static void
+close_file(int file)
+{
+	close(file);
+	__atomic_sub_fetch(&all_files, 1, __ATOMIC_RELAXED);
+}
+
 void
 spool_end(struct spool *spool)
 {
 	if (spool->file >= 0)
-		close(spool->file);
+		close_file(spool->file);
 	spool->file = -1;
 	free_memory(spool);
 }
@@ -114,6 +133,25 @@ write_file(int file, const char *data, size_t length, int64_t offset)
 	return 0;
 }
 
+/* 0 or an errno, among them that of no more descriptors, which the first time has a message. */
+static int
+open_file(const char *directory, int *file)
+{
+	static bool is_told;
+	bool		may_open = __atomic_add_fetch(&all_files, 1, __ATOMIC_RELAXED) <= most_files;
+	int			error = 0;
+
+	*file = may_open ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+	if (*file >= 0)
+		return 0;
+	error = may_open ? errno : EMFILE;
+	__atomic_sub_fetch(&all_files, 1, __ATOMIC_RELAXED);
+	if (!may_open && !__atomic_exchange_n(&is_told, true, __ATOMIC_RELAXED))
+		message("%u files are being written, and the limit of descriptors allows no more",
+				most_files);
+	return error;
+}
+
 /* The bytes go there from memory.  If they cannot, they stay where they are. */
 static int
 require_file(struct spool *spool)
@@ -123,13 +161,13 @@ require_file(struct spool *spool)
 
 	if (spool->file >= 0)
 		return 0;
-	file = open(spool->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (file < 0)
-		return errno;
+	error = open_file(spool->directory, &file);
+	if (error != 0)
+		return error;
 	error = write_file(file, spool->memory, spool->used, 0);
 	if (error != 0)
 	{
-		close(file);
+		close_file(file);
 		return error;
 	}
 	spool->file = file;

@@ -4,7 +4,8 @@
  *	  else in a file without a name.
  *
  * Most files that programs write are small, and a file for each would cost more than all else that
- * is done here.  The memory of all spools is bounded: one that finds no more begins a file.
+ * is done here.  The memory of all spools is bounded: one that finds no more begins a file.  So is
+ * the number of files: connections and threads need descriptors, too.
  *
  * No function takes a lock: callers hold that of the working copy.
  */
@@ -29,6 +30,9 @@ struct spool
 	size_t		used;			/* bytes in memory; those behind are zeros */
 	size_t		room;
 };
+
+/* The limit of files at once, of all spools; a write that needs one more is EMFILE. */
+void spool_limit_files(unsigned most);
 
 void spool_begin(struct spool *spool, const char *directory);
 void spool_end(struct spool *spool);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/errors.h"
@@ -15,6 +16,13 @@
 #include "writing/locks.h"
 #include "writing/making.h"
 #include "writing/sender.h"
+#include "writing/spool.h"
+
+/* Descriptors that are not for spools: of threads and of what else the program opens. */
+enum
+{
+	OTHER_DESCRIPTORS = 64
+};
 
 static bool
 is_set_to(const char *option, const char *value)
@@ -41,6 +49,22 @@ check_spool(const char *directory)
 	close(spool);
 }
 
+/* How many files of working copies there may be; a connection may be made anew before its old
+ * socket is closed. */
+static unsigned
+spool_files(const struct options *options)
+{
+	struct rlimit limit;
+	rlim_t		others = OTHER_DESCRIPTORS + 2 * (rlim_t) options->connections;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		fatal("limit of descriptors: %m");
+	if (limit.rlim_cur <= others)
+		fatal("the limit of descriptors is %llu, and %llu are needed at least: see ulimit -n",
+			  (unsigned long long) limit.rlim_cur, (unsigned long long) others + 1);
+	return (unsigned) (limit.rlim_cur - others);
+}
+
 struct writer *
 writer_create(struct source *source, struct tree *tree, struct reader *reader,
 			  struct notifier *notifier)
@@ -56,6 +80,7 @@ writer_create(struct source *source, struct tree *tree, struct reader *reader,
 	writer->fails_on_conflict = is_set_to(options->conflict, "fail");
 	writer->spool = options->spool ? options->spool : "/var/tmp";
 	check_spool(writer->spool);
+	spool_limit_files(spool_files(options));
 	pthread_mutex_init(&writer->lock, NULL);
 	writer->transactions = transactions_create(source->pool, source->schema, writer->is_async);
 	writer_add_calls(writer);
