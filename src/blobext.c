@@ -117,6 +117,7 @@ _PG_init(void)
 	blob_durability_set_rule(blob_assign_is_strict);
 	blob_assign_watch_content_indexes(blob_assign_content_index_changed);
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;
+	blob_store_refusal_hook = blob_autogc_schedule_refused;
 
 	/* Labels of columns: how their values are stored. */
 	blob_label_register();

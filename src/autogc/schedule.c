@@ -30,6 +30,9 @@
 /* How soon after a look another one that cannot wait. */
 #define URGENT_MS 100
 
+/* How soon after a look another one for a store that was refused. */
+#define REFUSED_MS 1000
+
 /* How often the log repeats a reason. */
 #define REPEAT_REASON_MS (60 * 60 * 1000)
 
@@ -54,6 +57,7 @@ typedef struct ScheduleEntry
 	uint64		seen_allocated_pages;
 	int64		seen_changed_rows;
 	bool		has_worker;		/* that looks, or stays to take the next look */
+	bool		round_wanted;	/* a store was refused since the last complete round */
 
 	/* The last complete round; at first, when the entry was made. */
 	bool		is_known;		/* there was one */
@@ -63,6 +67,7 @@ typedef struct ScheduleEntry
 	uint64		live_blobs;
 	uint64		live_bytes;
 	int			fruitless;		/* complete rounds in a row that freed nothing, and kept nothing */
+	bool		freed_nothing;	/* the last complete one */
 	int			dead_key_count;
 	DeadKeys	dead_keys[BLOB_GC_DEAD_KEY_TABLES];
 	int			vacuum_pid;		/* the worker that vacuums, or 0 */
@@ -339,12 +344,16 @@ judge(const ScheduleEntry *entry, const BlobAutogcChurn *churn, BlobAutogcVerdic
 	if (churn->dead_rows > 0 && is_overdue(entry, Min(entry->fruitless, MAX_INTERVAL_DOUBLINGS)))
 		verdict->is_due = true;
 
+	/* A store was refused: all that can be freed now is. */
+	if (entry->round_wanted && (has_changed || !entry->freed_nothing))
+		verdict->is_due = true;
+
 	/* The values of keys that VACUUM has removed are to be freed. */
 	if (is_any_vacuumed(entry))
 		verdict->is_due = true;
 
 	/* No counter of the launcher moves when a table becomes due for VACUUM. */
-	verdict->look_again = has_changed || churn->dead_rows > 0 ||
+	verdict->look_again = has_changed || churn->dead_rows > 0 || entry->round_wanted ||
 		(entry->dead_key_count > 0 && vacuum_is_on());
 }
 
@@ -400,6 +409,39 @@ blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 		}
 	}
 	LWLockRelease(table.lock);
+}
+
+/*
+ * The request stays until a round is complete.  Looks for it are a second apart at least, however
+ * many sessions are refused, and one that is in progress or has failed is not hurried.
+ */
+bool
+blob_autogc_schedule_refused(const BlobStoreId *store)
+{
+	ScheduleEntry *entry;
+	TimestampTz now;
+
+	if (!blob_autogc)
+		return false;
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	now = GetCurrentTimestamp();
+	entry = make_entry(store->dboid);
+	if (entry != NULL)
+	{
+		entry->round_wanted = true;
+		entry->look_again = true;
+		if (entry->failures == 0 && blob_clock_has_passed(entry->looked_at, now, REFUSED_MS))
+		{
+			entry->next_look = 0;
+			if (!entry->has_worker && blob_clock_has_passed(head->urgent_at, now, URGENT_MS))
+			{
+				head->urgent_at = now;
+				call_launcher();
+			}
+		}
+	}
+	LWLockRelease(table.lock);
+	return entry != NULL;
 }
 
 bool
@@ -685,6 +727,8 @@ blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult
 		/* The keeper of rows may end at any time, and moves no counter. */
 		entry->fruitless = result->freed_bytes > 0 || result->kept.bytes > 0 ? 0 :
 			entry->fruitless + 1;
+		entry->freed_nothing = result->freed_bytes == 0;
+		entry->round_wanted = false;
 		entry->reason[0] = '\0';
 		take_over_dead_keys(entry, result->dead_key_tables, result->dead_key_table_count);
 	}

@@ -82,6 +82,12 @@ extern bool blob_autogc_schedule_is_urgent(void);
  */
 extern void blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages);
 
+/*
+ * Called by a backend whose store was refused for want of space: a round is wanted, and a look
+ * cannot wait.  False while `autogc` is off.  A hook of store/store.h.
+ */
+extern bool blob_autogc_schedule_refused(const BlobStoreId *store);
+
 /* Forget all databases but these (sorted). */
 extern void blob_autogc_schedule_keep(const Oid *databases, int count);
 

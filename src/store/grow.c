@@ -131,10 +131,27 @@ blob_store_report_limit(BlobStoreShared *shared, uint64 pages)
 					 "blobext.max_store_size by ALTER DATABASE.")));
 }
 
-/* ---- room ---- */
+/* ---- refusals ---- */
+
+BlobStoreRefusalHook blob_store_refusal_hook;
 
 void
-blob_store_require_room(BlobStore *store, uint64 pages)
+blob_store_at_refusal(void *id)
+{
+	int			code = geterrcode();
+
+	if (code != ERRCODE_DISK_FULL && code != ERRCODE_CONFIGURATION_LIMIT_EXCEEDED)
+		return;
+	if (blob_store_refusal_hook != NULL && blob_store_refusal_hook(id))
+		errhint("The collector was asked to free the space of deleted values. Try again in a "
+				"moment; if that does not help, delete more values, make room on the disk, or "
+				"increase the limit that the message names.");
+}
+
+/* ---- room ---- */
+
+static void
+require_room(BlobStore *store, uint64 pages)
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	Situation	now;
@@ -160,6 +177,16 @@ blob_store_require_room(BlobStore *store, uint64 pages)
 					   (unsigned long long) (has_pages * BLOB_PAGE_SIZE), BLOB_STORE_DIR,
 					   (unsigned long long) (disk_pages() * BLOB_PAGE_SIZE)),
 			 errhint("Check free disk space and quotas.")));
+}
+
+void
+blob_store_require_room(BlobStore *store, uint64 pages)
+{
+	ErrorContextCallback callback = {error_context_stack, blob_store_at_refusal, &store->id};
+
+	error_context_stack = &callback;
+	require_room(store, pages);
+	error_context_stack = callback.previous;
 }
 
 /*

@@ -452,12 +452,15 @@ blob_store_allocate(BlobStore *store, const BlobTierPlan *plan, uint64 size_byte
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	int			count = lay_out(plan, extents);
+	ErrorContextCallback callback = {error_context_stack, blob_store_at_refusal, &store->id};
 	uint64		allocated_pages;
 
 	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 	blob_sets_check_empty_hands();
+	error_context_stack = &callback;
 	allocated_pages = take(store, shared, plan->total_pages, extents, count);
+	error_context_stack = callback.previous;
 	for (int i = 0; i < count; i++)
 		extents[i].has_sums = shared->has_sums;
 	record_allocation(store, shared, draft, extents, count, plan->first_extent_no, size_bytes);

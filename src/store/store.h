@@ -281,6 +281,14 @@ typedef void (*BlobStoreAllocationHook) (const BlobStoreId *id, uint64 allocated
 extern PGDLLEXPORT BlobStoreAllocationHook blob_store_allocation_hook;
 
 /*
+ * A hook that is called when a store is refused for want of space, while the error is being made,
+ * perhaps under the growth lock.  True if a round of the collector was asked for.  It must neither
+ * fail nor wait.
+ */
+typedef bool (*BlobStoreRefusalHook) (const BlobStoreId *id);
+extern PGDLLEXPORT BlobStoreRefusalHook blob_store_refusal_hook;
+
+/*
  * Log that a store is gone, and remove its files; true if they are gone.  For the collector: the
  * caller knows that the drop of the map or database has committed, so that no process can lock that
  * map any more.

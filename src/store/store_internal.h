@@ -150,6 +150,12 @@ blob_store_used_pages(const BlobStoreShared *shared)
 /* Whether that would pass the limit with `pages` more.  Under the lock. */
 extern bool blob_store_is_over_limit(const BlobStoreShared *shared, uint64 pages);
 
+/*
+ * An error context callback of what needs space; its argument is the store's BlobStoreId.  Calls
+ * the refusal hook if the error is that there is none, and lets the hint say what comes of it.
+ */
+extern void blob_store_at_refusal(void *id);
+
 /* ERROR 53400 for a value that needs `pages` more. */
 extern void blob_store_report_limit(BlobStoreShared *shared, uint64 pages);
 
