@@ -143,13 +143,14 @@ blob_store_at_refusal(void *id)
 	if (code != ERRCODE_DISK_FULL && code != ERRCODE_CONFIGURATION_LIMIT_EXCEEDED)
 		return;
 	if (blob_store_refusal_hook != NULL && blob_store_refusal_hook(id))
-		errhint("The collector was asked to free the space of deleted values. Try again in a "
-				"moment; if that does not help, delete more values, make room on the disk, or "
-				"increase the limit that the message names.");
+		errhint("The collector was asked to free the space of deleted values: try again in a "
+				"moment. If that does not help, delete more values, or increase what the message "
+				"names: free disk space, a quota, or the limit.");
 }
 
 /* ---- room ---- */
 
+/* ERROR if the disk has no room for `pages` more. */
 static void
 require_room(BlobStore *store, uint64 pages)
 {

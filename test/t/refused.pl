@@ -3,8 +3,7 @@
 # No other reason for a round comes in the time of the test: the launcher looks once an hour, and the
 # threshold is not reached.
 #
-# Meant to fail without the hook blob_store_refusal_hook: then no hint names the collector, and the value
-# is never stored.
+# Seen to fail without the hook blob_store_refusal_hook: no hint names the collector.
 use strict;
 use warnings;
 
