@@ -19,7 +19,7 @@ our @EXPORT = qw(
   make_values add_values make_traffic values_are_intact power stop_syncer few_are_dirty
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk sync_cluster
   preload_library start_with_stops hold_at hold_again start_waiting stopped_pid let_go
-  promote_before_checkpoint arm_stop await_any_stop expect_damage flip_bit map_bit
+  promote_before_checkpoint arm_stop await_any_stop expect_damage flip_bit map_bit without_data_checksums
 );
 
 # A test that damages no page fails when it is done, if one of its servers has said in its log that a
@@ -323,6 +323,16 @@ sub segment_file
 {
 	my ($node, $segment_no) = @_;
 	return sprintf('%s/%08x', store_dir($node), $segment_no // 0);
+}
+
+# A node that is down gets no alarm from PostgreSQL itself when rows are damaged: from 18 on initdb
+# turns the checksums of its pages on.
+sub without_data_checksums
+{
+	my $node = shift;
+	my ($said) = run_command([ 'pg_controldata', $node->data_dir ]);
+	system_or_bail('pg_checksums', '--disable', '--pgdata', $node->data_dir) if $said !~ /^Data page checksum version: +0$/m;
+	return;
 }
 
 # Flip a bit of a file: while the server is down, or does not have it in memory.

@@ -20,12 +20,9 @@ use GcTest;
 
 my $node = blob_cluster('main', conf => "autovacuum = off\n");
 gc_use($node);
-if (sql('SHOW data_checksums') eq 'on')
-{
-	$node->stop;
-	system_or_bail('pg_checksums', '--disable', '--pgdata', $node->data_dir);
-	$node->start;
-}
+$node->stop;
+without_data_checksums($node);
+$node->start;
 
 # Values that have gone: what a round would free if nothing were damaged.
 table('gone', 5);
