@@ -410,7 +410,7 @@ load_ranges(XLogReaderState *record, const char *data, size_t data_bytes, uint32
 /*
  * Note the unlogged content of another server.  This server's own content is in its files; but if
  * this recovery has dropped the store, the notes went with it, and what comes is its predecessor's:
- * a server drops no store of its own and makes it again without a checkpoint in between.
+ * a server makes a store that it has dropped only after a checkpoint past that.
  */
 static void
 replay_omitted(XLogReaderState *record)

@@ -8,7 +8,8 @@
  * Redo notes the generations of such extents in a file of the store, "missing".  The file lies
  * beside the segments, so that it goes wherever they go: a backup of the copy lacks the same.  A
  * generation is never drawn twice, so an entry stays true until the content is fetched from another
- * server (heal/), or the store is dropped.  Content of files that were lost is noted in the same way.
+ * server (heal/), or the store is dropped.  Content of files that were lost is noted in the same
+ * way.
  */
 #ifndef BLOB_UNLOGGED_H
 #define BLOB_UNLOGGED_H

@@ -16,7 +16,7 @@
 #	- blobext_check() finds nothing, and no page belongs to two extents.
 #
 # BLOBEXT_CRASH_ROUNDS (5) rounds for each of BLOBEXT_CRASH_SETTINGS (all; blanks between) and
-# BLOBEXT_CRASH_CLIENTS (4).  With -v it tells its seed, the crashes and what was read.  BLOBEXT_CRASH_SEED repeats the choices of a run, not its timing.
+# BLOBEXT_CRASH_CLIENTS (4).  With -v it tells its seed, the crashes and the values read.  BLOBEXT_CRASH_SEED repeats the choices of a run, not its timing.
 #
 # That the test can fail: with BLOBEXT_CRASH_BREAK=record one digest of the record is changed,
 # =page one page of a value is overwritten, =lose one committed transaction is taken out of the
