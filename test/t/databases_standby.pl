@@ -127,6 +127,8 @@ foreach my $round (1 .. 3)
 {
 	make_copy('copied', $round);
 	is_right($_, "copy $round on the " . $_->name) foreach ($node, $standby);
+	my $inside = $standby->background_psql('copied');
+	is($inside->query_safe($wrong), 'none', "copy $round: digests are right in a session of the standby that stays");
 	if ($round == 2)
 	{
 		$node->safe_psql('copied', 'SET client_min_messages = error; DROP EXTENSION blobext CASCADE');
@@ -134,6 +136,9 @@ foreach my $round (1 .. 3)
 		is(join(' ', directories($node, 'copied')), '', 'the files of a dropped extension are gone');
 	}
 	drop_copy('copied', $round);
+	is($standby->safe_psql('postgres', q(SELECT count(*) FROM pg_stat_activity WHERE datname = 'copied')), '0',
+		"copy $round: no session of the standby has outlived it");
+	$inside->{run}->kill_kill;
 }
 
 # ---- notes of content that is not in the WAL ----
