@@ -11,6 +11,7 @@
 #include "access/xact.h"
 #include "autogc/orphans.h"
 #include "autogc/process.h"
+#include "blob/known_digests.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "core/catalog.h"
@@ -132,6 +133,7 @@ remove_listed(const BlobStoreId *stores, int count)
 						"extension", stores[i].dboid, (unsigned long long) stores[i].incarnation)));
 		if (!blob_store_drop(&stores[i]))
 			done = false;
+		blob_known_digests_forget_store(&stores[i]);
 	}
 	return done;
 }

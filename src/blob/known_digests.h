@@ -30,13 +30,17 @@ extern void blob_known_digests_shmem_init(void);
 extern bool blob_known_digests_find(const BlobStoreId *store, BlobGeneration generation,
 									BlobSeal *seal);
 
-/* Note an open value's digest, in place of that of another value if need be. */
+/*
+ * Note an open value's digest, in place of that of another value if need be.  The store is open, so
+ * it has not been dropped.
+ */
 extern void blob_known_digests_note(const BlobStoreId *store, BlobGeneration generation,
 									const BlobSeal *seal);
 
 /*
- * Forget all values of a store that was dropped, in whose database no session is: a copy of the
- * same template, with the same OID, is the same store, and draws the same generations.
+ * Forget all values of a store that was dropped: a later copy of the same template, with the same
+ * OID, is the same store, and draws the same generations.  No session notes more of them: it has
+ * the map locked meanwhile.
  */
 extern void blob_known_digests_forget_store(const BlobStoreId *store);
 

@@ -91,6 +91,18 @@ current_store(void)
 	return id;
 }
 
+/* With the map locked, see blob_known_digests_forget_store(). */
+static void
+note_seal(const BlobStoreId *id, BlobGeneration generation, const BlobSeal *seal)
+{
+	BlobStore	store;
+
+	blob_store_open(&store, AccessShareLock);
+	if (blob_store_id_equals(&store.id, id))
+		blob_known_digests_note(id, generation, seal);
+	blob_store_close(&store);
+}
+
 /* What an open value lacks, remembered or computed now. */
 static void
 get_seal(const BlobValue *value, BlobSeal *seal)
@@ -102,7 +114,7 @@ get_seal(const BlobValue *value, BlobSeal *seal)
 	if (blob_known_digests_find(&store, generation, seal))
 		return;
 	compute(value, seal);
-	blob_known_digests_note(&store, generation, seal);
+	note_seal(&store, generation, seal);
 }
 
 void

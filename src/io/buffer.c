@@ -336,21 +336,11 @@ blob_buffer_outdate(const BlobStoreId *store, BlobGeneration generation, uint32 
 	}
 }
 
-/* The key of a slab that no process owns; false if there is none. */
-static bool
-read_key(BufferSlab *slab, BufferKey *key)
-{
-	if (!blob_slab_pin(slab))
-		return false;
-	*key = slab->key;
-	blob_slab_unpin(slab);
-	return key->generation != BLOB_INVALID_GENERATION;
-}
-
 /*
- * A slab that is in use meanwhile, by the sweep of another process, may stay in the table.  Then it
- * is outdated, and has no dirty page, because the files are gone.  A slab that a process owns has a
- * new key soon, and no process gives it one of this store.
+ * Keys are read without a pin.  One that an owner changes meanwhile may be read in parts: it gets
+ * the key of another store, as no process fills chunks of this one any more.  A slab that is in use
+ * may stay in the table; it is outdated then, also if its owner ends a read of such a chunk later:
+ * that began before, under the old count.  It has no dirty page, because the files are gone.
  */
 void
 blob_buffer_forget_store(const BlobStoreId *store)
@@ -361,10 +351,10 @@ blob_buffer_forget_store(const BlobStoreId *store)
 		pg_atomic_fetch_add_u32(&blob_buffer_shared->rewrites, 1);
 	for (uint32 slab_no = 0; slab_no < slab_count; slab_no++)
 	{
-		BufferKey	key;
+		BufferKey	key = blob_slab(slab_no)->key;
 		uint32		hash;
 
-		if (!read_key(blob_slab(slab_no), &key) || key.dboid != store->dboid ||
+		if (key.generation == BLOB_INVALID_GENERATION || key.dboid != store->dboid ||
 			key.incarnation != store->incarnation)
 			continue;
 		hash = get_hash_value(blob_buffer_table, &key);

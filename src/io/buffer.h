@@ -89,8 +89,9 @@ extern void blob_buffer_outdate(const BlobStoreId *store, BlobGeneration generat
 								uint32 chunk_bytes, uint64 offset_bytes, uint64 length_bytes);
 
 /*
- * Keep nothing of a store that was dropped, whose files are gone, and in whose database no session
- * is: a copy of the same template, with the same OID, has the same keys.  Takes partition locks.
+ * Keep nothing of a store that was dropped, whose files are gone, and whose map no session can open
+ * any more: a copy of the same template, with the same OID, has the same keys.  Takes partition
+ * locks.
  */
 extern void blob_buffer_forget_store(const BlobStoreId *store);
 

@@ -16,7 +16,10 @@
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 
-/* Of BlobSegmentId: files that were not found; and files that this recovery has removed. */
+/*
+ * Of BlobSegmentId: files, or directories (BLOB_ALL_SEGMENTS), that were not found; and those that
+ * this recovery has removed.
+ */
 static HTAB *files = NULL;
 static HTAB *removed_files = NULL;
 
@@ -145,8 +148,7 @@ blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no)
 	HASH_SEQ_STATUS status;
 	BlobSegmentId *file;
 
-	if (segment_no != BLOB_ALL_SEGMENTS)
-		(void) enter(&removed_files, store, segment_no);
+	(void) enter(&removed_files, store, segment_no);
 	if (files == NULL)
 		return;
 	hash_seq_init(&status, files);
@@ -160,12 +162,19 @@ blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no)
 		XLogDropRelation(no_relation, MAIN_FORKNUM);
 }
 
-bool
-blob_invalid_segments_was_removed(const BlobStoreId *store, uint32 segment_no)
+static bool
+is_entered(HTAB *set, const BlobStoreId *store, uint32 segment_no)
 {
 	BlobSegmentId key = {store->incarnation, store->dboid, segment_no};
 
-	return removed_files != NULL && hash_search(removed_files, &key, HASH_FIND, NULL) != NULL;
+	return set != NULL && hash_search(set, &key, HASH_FIND, NULL) != NULL;
+}
+
+bool
+blob_invalid_segments_was_removed(const BlobStoreId *store, uint32 segment_no)
+{
+	return is_entered(removed_files, store, segment_no) ||
+		is_entered(removed_files, store, BLOB_ALL_SEGMENTS);
 }
 
 void

@@ -31,7 +31,7 @@ extern void blob_invalid_segments_disappeared(const BlobStoreId *store, uint32 s
 /* This segment, or with BLOB_ALL_SEGMENTS the whole store, is removed. */
 extern void blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no);
 
-/* Whether this recovery has removed the segment. */
+/* Whether this recovery has removed the segment, or (BLOB_ALL_SEGMENTS: only this) its store. */
 extern bool blob_invalid_segments_was_removed(const BlobStoreId *store, uint32 segment_no);
 
 /* The files agree with the WAL now: FATAL if there is still something noted. */

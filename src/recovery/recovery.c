@@ -350,6 +350,7 @@ replay_drop(XLogReaderState *record)
 	XLogFlush(record->EndRecPtr);
 	assert_past(record->EndRecPtr);
 	(void) blob_segment_remove_dir(&store);
+	blob_unlogged_file_removed();
 	blob_known_digests_forget_store(&store);
 	blob_store_note_drop(record->EndRecPtr);
 	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
@@ -406,7 +407,11 @@ load_ranges(XLogReaderState *record, const char *data, size_t data_bytes, uint32
 	return ranges;
 }
 
-/* Note the unlogged content of another server.  This server's own content is in its files. */
+/*
+ * Note the unlogged content of another server.  This server's own content is in its files; but if
+ * this recovery has dropped the store, the notes went with it, and what comes is its predecessor's:
+ * a server makes a store that it has dropped only after a checkpoint past that.
+ */
 static void
 replay_omitted(XLogReaderState *record)
 {
@@ -416,7 +421,9 @@ replay_omitted(XLogReaderState *record)
 	BlobStoreId store = blob_record_store(&omitted.header);
 	BlobGenerationRange *ranges = load_ranges(record, data, data_bytes, omitted.range_count);
 
-	if (blob_replay_is_foreign() && !blob_invalid_segments_lacks_directory(&store))
+	if ((blob_replay_is_foreign() ||
+		 blob_invalid_segments_was_removed(&store, BLOB_ALL_SEGMENTS)) &&
+		!blob_invalid_segments_lacks_directory(&store))
 		blob_unlogged_add(&store, ranges, omitted.range_count);
 }
 

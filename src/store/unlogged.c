@@ -394,6 +394,13 @@ blob_unlogged_remove(const BlobStoreId *store, const BlobGenerationRange *ranges
 	publish(store);
 }
 
+/* A store with the same identity may come, see ../autogc/README.md, "Dropped databases". */
+void
+blob_unlogged_file_removed(void)
+{
+	pg_atomic_fetch_add_u64(unlogged_version, 1);
+}
+
 int
 blob_unlogged_ranges(const BlobStoreId *store, BlobGenerationRange **ranges)
 {

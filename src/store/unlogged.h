@@ -8,7 +8,8 @@
  * Redo notes the generations of such extents in a file of the store, "missing".  The file lies
  * beside the segments, so that it goes wherever they go: a backup of the copy lacks the same.  A
  * generation is never drawn twice, so an entry stays true until the content is fetched from another
- * server (heal/).  Content of files that were lost is noted in the same way.
+ * server (heal/), or the store is dropped.  Content of files that were lost is noted in the same
+ * way.
  */
 #ifndef BLOB_UNLOGGED_H
 #define BLOB_UNLOGGED_H
@@ -33,6 +34,9 @@ extern void blob_unlogged_add(const BlobStoreId *store, const BlobGenerationRang
  */
 extern void blob_unlogged_remove(const BlobStoreId *store, const BlobGenerationRange *ranges,
 								 int range_count);
+
+/* The file of a store went with its directory: processes keep no copy of it. */
+extern void blob_unlogged_file_removed(void);
 
 /* The ranges that are noted, sorted, in palloc'd memory; returns their number. */
 extern int	blob_unlogged_ranges(const BlobStoreId *store, BlobGenerationRange **ranges);

@@ -19,14 +19,14 @@ use Time::HiRes qw(sleep);
 use BlobTest;
 
 our @EXPORT = qw(
-  set_up_load new_states create_tables start_load end_load check_after_restart wait_until_up
+  set_up_load new_states create_tables start_load end_load check_after_restart wait_until_up tell_what_was_read
 );
 
 # Seed of the choices; number of clients; do the tests cut the power?  Then every statement may fail
-# before the processes are killed.  Last, how many compressed values, and how many with open digests,
-# were read after crashes.
+# before the processes are killed.  Last, how many values were read after crashes: all, compressed
+# ones, those with open digests, those that were changed in the middle; the size of the largest one of these.
 our ($seed, $clients, $cuts_power);
-our ($compressed_count, $open_count) = (0, 0);
+our ($value_count, $compressed_count, $open_count, $edited_count, $edited_bytes) = (0, 0, 0, 0, 0);
 my $max_rows = 60;
 
 my @special_sizes = (
@@ -90,8 +90,8 @@ sub random_size
 }
 
 # State of a client.  rows: "table:id" -> digest of the committed content; parts: digest -> parts of
-# the content, as bytes_of() takes them; prepared: name -> change; history: changes in the order of their commits in this
-# round.
+# the content, as bytes_of() takes them; edited: digest -> size of a content that a change in the middle made;
+# prepared: name -> change; history: changes in the order of their commits in this round.
 sub new_state
 {
 	my ($no) = @_;
@@ -184,20 +184,20 @@ sub step
 	my $dice = rand();
 	my $table = rand() < 0.7 && $may_touch ? $state->{table} : 'shared';
 
-	if ($dice < 0.35 || !any_row($state, $change, 1))
+	if ($dice < 0.25 || !any_row($state, $change, 1))
 	{
 		my ($id, $bytes, $digest) = new_value($state);
 		$change->{"$table:$id"} = $digest;
 		return "INSERT INTO $table (id, b) VALUES ($id, " . literal($bytes) . ');';
 	}
-	if ($dice < 0.55)
+	if ($dice < 0.4)
 	{
 		my ($key, $digest, $from, $from_id) = any_row($state, $change);
 		my $id = $state->{next_id}++;
 		$change->{"$table:$id"} = $digest;
 		return "INSERT INTO $table (id, b) SELECT $id, b FROM $from WHERE id = $from_id;";
 	}
-	if ($dice < 0.65)
+	if ($dice < 0.48)
 	{
 		my $sql = "COPY $table (id, b) FROM STDIN;\n";
 		for (1 .. 1 + rand 3)
@@ -208,7 +208,7 @@ sub step
 		}
 		return "$sql\\.";
 	}
-	if ($dice < 0.75)
+	if ($dice < 0.58)
 	{
 		# The subtransaction's values are gone after it, but other savepoints remain.
 		my %inner = %$change;
@@ -237,7 +237,9 @@ sub step
 			($expression, $new) = ('b || ' . literal($bytes), [ @$parts, [ $new_id, 0, length($bytes) ] ]);
 		}
 		else { ($expression, $new) = change_in_the_middle($state, $parts); }
-		my $whole = sha256_hex(bytes_of($new));
+		my $bytes = bytes_of($new);
+		my $whole = sha256_hex($bytes);
+		$state->{edited}{$whole} = length($bytes) if $dice >= 0.2;
 		$state->{parts}{$whole} = $new;
 		$change->{$key} = $whole;
 		return "UPDATE $from SET b = $expression WHERE id = $id;";
@@ -383,11 +385,25 @@ sub rows_of
 	foreach my $line (split /\n/, $node->safe_psql('postgres', $sql))
 	{
 		my ($key, $digest, $agrees, $method, $is_open) = split /\|/, $line;
+		$value_count++;
 		$open_count += $is_open;
 		$compressed_count++ if $method ne 'none';
 		$rows{$key} = $agrees eq 't' ? $digest : 'digest of the descriptor differs';
 	}
 	return \%rows;
+}
+
+# Count the values that were changed in the middle.
+sub count_edited
+{
+	my ($states, $found) = @_;
+	my %edited = map { %{ $_->{edited} // {} } } @$states;
+	foreach my $bytes (grep { defined } map { $edited{$_} } map { values %$_ } @$found)
+	{
+		$edited_count++;
+		$edited_bytes = List::Util::max($edited_bytes, $bytes);
+	}
+	return;
 }
 
 sub owner_of
@@ -498,6 +514,7 @@ sub check_after_restart
 	@found = rows_by_owner($node);
 	my $wrong = join('', map { difference($states->[ $_ - 1 ]{rows}, $found[$_]) } 1 .. $clients);
 	is($wrong, '', "$label: values of prepared transactions are right after their end");
+	count_edited($states, \@found);
 	check_is_clean($node, "$label: blobext_check() finds nothing");
 	# A value shares extents with its version before an append.
 	no_extents_overlap($node, "$label: no page belongs to two extents", q('\x'::bytea),
@@ -534,6 +551,18 @@ sub find_prepared
 }
 
 # ---- functions for tests ----
+
+# Tell what was read after crashes, and require that each kind of value was among it.
+sub tell_what_was_read
+{
+	note("$value_count values were read after crashes: $compressed_count compressed, $open_count with open digests, "
+		  . "$edited_count changed in the middle, of at most $edited_bytes bytes");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	cmp_ok($compressed_count, '>', 0, 'compressed values were read after crashes');
+	cmp_ok($open_count, '>', 0, 'values with open digests were read after crashes');
+	cmp_ok($edited_count, '>', 0, 'values that were changed in the middle were read after crashes');
+	return;
+}
 
 sub set_up_load
 {

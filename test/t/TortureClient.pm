@@ -202,7 +202,7 @@ sub update
 sub change
 {
 	my $table = one_of(@tables);
-	my $kind = one_of(qw(append append append write beyond insert delete truncate fork concat stream
+	my $kind = one_of(qw(append append append write patch beyond insert delete truncate fork concat stream
 		recompress));
 	return sprintf('UPDATE %s SET (digest, b) = (SELECT (c).* FROM (SELECT changed(digest, b, $$%s$$,
 		%d, %d, %s) AS c OFFSET 0) AS s) WHERE id IN (SELECT chosen($$%s$$, $$%d$$, %d))

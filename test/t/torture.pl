@@ -1,7 +1,7 @@
 # Everything at once, for as long as you like: no live extent is freed, every free one comes back.
 #
 # Clients insert, copy between tables, move between partitions (also attached and detached), update,
-# append, write, insert, delete and truncate ranges, delete, roll back, use savepoints, prepared
+# append, write, patch, insert, delete and truncate ranges, delete, roll back, use savepoints, prepared
 # transactions and statements, held cursors, old and exported snapshots, temporary tables,
 # procedures that carry values in variables over COMMIT and ROLLBACK; in plain and unlogged tables,
 # arrays of rows, domains, indexes by content (one unique), a materialized view; beside TRUNCATE,

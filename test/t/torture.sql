@@ -99,6 +99,9 @@ BEGIN
 		WHEN 'write' THEN
 			c := substr(c, 1, at) || data || substr(c, at + length(data) + 1);
 			new := blob_write(b, at, data);
+		WHEN 'patch' THEN
+			c := substr(c, 1, at) || data || '\x00ff' || substr(c, at + length(data) + 3);
+			new := blob_patch(b, ARRAY[at, at + length(data)], ARRAY[data, '\x00ff']);
 		WHEN 'beyond' THEN
 			c := c || decode(repeat('00', place::integer % 20000), 'hex') || data;
 			new := blob_write(b, length(b) + place % 20000, data);
