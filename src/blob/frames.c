@@ -96,16 +96,24 @@ blob_frames_root(const BlobDescriptor *descriptor)
 	return root;
 }
 
+/* Check the page of a node. */
+static void
+unpack_node(const BlobDescriptor *descriptor, const BlobNodeEntry *entry, int level,
+			const uint8 *page, BlobNode *node)
+{
+	const char *problem = blob_node_unpack(page, level, entry->content_bytes, entry->frame_count,
+										   node);
+
+	if (problem != NULL)
+		report_damage(descriptor, problem, entry->stored_offset);
+}
+
 void
 blob_frames_read_node(const BlobDescriptor *descriptor, const BlobMappingSource *source,
 					  const BlobNodeEntry *entry, int level, uint8 *page, BlobNode *node)
 {
-	const char *problem;
-
 	fetch_stored(descriptor, source, entry->stored_offset, BLOB_PAGE_SIZE, true, (char *) page);
-	problem = blob_node_unpack(page, level, entry->content_bytes, entry->frame_count, node);
-	if (problem != NULL)
-		report_damage(descriptor, problem, entry->stored_offset);
+	unpack_node(descriptor, entry, level, page, node);
 }
 
 /* Unpack an entry of a frame, wherever it is. */
@@ -147,34 +155,81 @@ blob_frames_node_entry(const BlobDescriptor *descriptor, const uint8 *page, int 
 		report_damage(descriptor, problem, compression->root_offset);
 }
 
+/* Go to the beginning of a leaf that was read. */
+static void
+open_leaf(BlobFrameCursor *cursor, int leaf_no)
+{
+	const uint8 *page = cursor->pages[leaf_no];
+	BlobNode	node;
+
+	unpack_node(cursor->descriptor, &cursor->leaves[leaf_no], 1, page, &node);
+	cursor->leaf_no = leaf_no;
+	cursor->entries = blob_node_frame(page, 0);
+	cursor->entry_no = 0;
+	cursor->entry_count = node.entry_count;
+}
+
+/* Read the cursor's leaves, which are in flight together where the source can do so. */
+static void
+fetch_leaves(BlobFrameCursor *cursor)
+{
+	const BlobMappingSource *source = cursor->source;
+	BlobStoredPart parts[BLOB_CURSOR_LEAVES];
+	int			count = cursor->leaf_count;
+
+	for (int i = 0; i < count; i++)
+	{
+		parts[i].offset = cursor->leaves[i].stored_offset;
+		parts[i].length = BLOB_PAGE_SIZE;
+		parts[i].target = (char *) cursor->pages[i];
+		require_stored(cursor->descriptor, parts[i].offset, BLOB_PAGE_SIZE);
+	}
+	if (count > 1 && source->fetch_parts != NULL)
+		source->fetch_parts(source->context, parts, count);
+	else
+		for (int i = 0; i < count; i++)
+			source->fetch(source->context, parts[i].offset, BLOB_PAGE_SIZE, true, parts[i].target);
+}
+
 /*
- * Read the leaf that holds a content offset into the cursor's page.  Returns the content offset of
- * its first frame.  The sums of a node were checked, so an entry is found.
+ * Read the leaf that holds a content offset, and go to its beginning.  Returns the content offset
+ * of its first frame.  The sums of a node were checked, so an entry is found.
  */
 static uint64
 read_leaf(BlobFrameCursor *cursor, uint64 content_offset)
 {
 	const BlobDescriptor *descriptor = cursor->descriptor;
+	BlobNodeEntry *leaves = cursor->leaves;
+	uint8	   *page = cursor->pages[0];
 	BlobNodeEntry entry = blob_frames_root(descriptor);
-	BlobNode	node;
+	int			child_no = 0;
+	int			count = 1;
+	BlobNode	node = {0};
 	uint64		start = 0;
+	uint64		end;
 
-	for (int level = descriptor->compression.level;; level--)
+	for (int level = descriptor->compression.level; level > 1; level--)
 	{
-		int			child_no = 0;
-
-		blob_frames_read_node(descriptor, cursor->source, &entry, level, cursor->page, &node);
-		if (level == 1)
-			break;
-		blob_frames_node_entry(descriptor, cursor->page, 0, &entry);
+		blob_frames_read_node(descriptor, cursor->source, &entry, level, page, &node);
+		child_no = 0;
+		blob_frames_node_entry(descriptor, page, 0, &entry);
 		while (content_offset >= start + entry.content_bytes)
 		{
 			start += entry.content_bytes;
-			blob_frames_node_entry(descriptor, cursor->page, ++child_no, &entry);
+			blob_frames_node_entry(descriptor, page, ++child_no, &entry);
 		}
 	}
-	cursor->entries = blob_node_frame(cursor->page, 0);
-	cursor->entry_count = node.entry_count;
+	leaves[0] = entry;
+	end = start + entry.content_bytes;
+	while (++child_no < node.entry_count && end < cursor->content_end &&
+		   count < BLOB_CURSOR_LEAVES)
+	{
+		blob_frames_node_entry(descriptor, page, child_no, &leaves[count]);
+		end += leaves[count++].content_bytes;
+	}
+	cursor->leaf_count = count;
+	fetch_leaves(cursor);
+	open_leaf(cursor, 0);
 	return start;
 }
 
@@ -195,6 +250,7 @@ seek_open(BlobFrameCursor *cursor, uint64 content_offset)
 	if (content_offset >= blob_frames_content_bytes(cursor->descriptor))
 		return false;
 	cursor->entry_no = cursor->entry_count = 0;
+	cursor->leaf_no = cursor->leaf_count = 0;
 	cursor->content_start = blob_frames_closed_bytes(cursor->descriptor);
 	cursor->frame.content_bytes = (uint32) compression->open_bytes;
 	cursor->frame.stored_bytes = (uint32) compression->open_bytes;
@@ -209,7 +265,7 @@ void
 blob_frame_cursor_begin(BlobFrameCursor *cursor, const BlobDescriptor *descriptor,
 						const BlobMappingSource *source)
 {
-	memset(cursor, 0, offsetof(BlobFrameCursor, page));
+	memset(cursor, 0, offsetof(BlobFrameCursor, leaves));
 	cursor->descriptor = descriptor;
 	cursor->source = source;
 }
@@ -243,9 +299,12 @@ bool
 blob_frame_cursor_next(BlobFrameCursor *cursor)
 {
 	cursor->content_start += cursor->frame.content_bytes;
-	if (cursor->entry_no + 1 >= cursor->entry_count)
+	if (cursor->entry_no + 1 < cursor->entry_count)
+		cursor->entry_no++;
+	else if (cursor->leaf_no + 1 < cursor->leaf_count)
+		open_leaf(cursor, cursor->leaf_no + 1);
+	else
 		return blob_frame_cursor_seek(cursor, cursor->content_start);
-	cursor->entry_no++;
 	load_entry(cursor);
 	return true;
 }
@@ -454,6 +513,7 @@ blob_frames_read(const BlobDescriptor *descriptor, const BlobMappingSource *sour
 	list.source = source;
 	list.count = 0;
 	blob_frame_cursor_begin(&cursor, descriptor, source);
+	cursor.content_end = offset_bytes + length_bytes;
 	is_found = blob_frame_cursor_seek(&cursor, offset_bytes);
 	while (length_bytes > 0)
 	{

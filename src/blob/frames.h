@@ -36,6 +36,9 @@ typedef struct BlobMappingSource
 	bool		is_past_buffer;	/* frames in memory do not count, nor are they kept */
 } BlobMappingSource;
 
+/* Leaves of the directory that a cursor reads together. */
+#define BLOB_CURSOR_LEAVES 4
+
 /*
  * A place in the sequence of frames.  The open frame is the last one, and like one that is stored
  * as it is.
@@ -44,12 +47,16 @@ typedef struct BlobFrameCursor
 {
 	const BlobDescriptor *descriptor;
 	const BlobMappingSource *source;
+	uint64		content_end;	/* the owner sets how far it will go; 0: not known */
 	BlobFrame	frame;
 	uint64		content_start;	/* of the frame: content offset */
-	const uint8 *entries;		/* of the frames of a leaf, in the datum or in page */
+	const uint8 *entries;		/* of the frames of a leaf, in the datum or in a page */
 	int			entry_no;
 	int			entry_count;
-	uint8		page[BLOB_PAGE_SIZE];
+	int			leaf_no;
+	int			leaf_count;		/* in pages; 0 if the entries are in the datum */
+	BlobNodeEntry leaves[BLOB_CURSOR_LEAVES];	/* the entries above them */
+	uint8		pages[BLOB_CURSOR_LEAVES][BLOB_PAGE_SIZE];
 } BlobFrameCursor;
 
 /* Content in frames, the open one included: all of it but the remainder. */
@@ -69,7 +76,10 @@ blob_frames_closed_bytes(const BlobDescriptor *descriptor)
 extern void blob_frame_cursor_begin(BlobFrameCursor *cursor, const BlobDescriptor *descriptor,
 									const BlobMappingSource *source);
 
-/* Go to the frame that holds a content offset; false if none does.  Reads a node of each level. */
+/*
+ * Go to the frame that holds a content offset; false if none does.  Reads a node of each level, and
+ * with the leaf those behind it that begin before content_end.
+ */
 extern bool blob_frame_cursor_seek(BlobFrameCursor *cursor, uint64 content_offset);
 
 /* Go to the next frame; false at the end. */

@@ -70,6 +70,7 @@ blob_mapping_require_readable(const BlobDescriptor *descriptor, const BlobMappin
 	if (!descriptor->is_compressed)
 		return;
 	blob_frame_cursor_begin(&cursor, descriptor, source);
+	cursor.content_end = descriptor->size_bytes;
 	for (bool goes_on = blob_frame_cursor_seek(&cursor, 0); goes_on;
 		 goes_on = blob_frame_cursor_next(&cursor))
 		blob_method_require(cursor.frame.method);

@@ -283,6 +283,7 @@ request_pieces(BlobReader *reader, uint64 start, uint64 end)
 	bool		goes_on;
 
 	blob_frame_cursor_begin(&cursor, &reader->value->descriptor, &source);
+	cursor.content_end = end;
 	for (goes_on = blob_frame_cursor_seek(&cursor, start);
 		 goes_on && cursor.content_start < end && count < MAX_REQUESTED;
 		 goes_on = blob_frame_cursor_next(&cursor))

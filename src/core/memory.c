@@ -14,13 +14,13 @@
 
 #if defined(MADV_POPULATE_WRITE) && defined(MADV_POPULATE_READ)
 
-/* Pass the whole pages of BLOB_PAGE_SIZE inside of the range to the kernel. */
+/* Pass the pages of BLOB_PAGE_SIZE that the range touches to the kernel. */
 static void
 populate(char *start, Size bytes, int advice)
 {
 	static bool is_refused = false;
-	char	   *first = (char *) TYPEALIGN(BLOB_PAGE_SIZE, start);
-	char	   *end = (char *) TYPEALIGN_DOWN(BLOB_PAGE_SIZE, start + bytes);
+	char	   *first = (char *) TYPEALIGN_DOWN(BLOB_PAGE_SIZE, start);
+	char	   *end = (char *) TYPEALIGN(BLOB_PAGE_SIZE, start + bytes);
 
 	if (is_refused || bytes < MIN_POPULATE_BYTES)
 		return;

@@ -10,7 +10,7 @@
 #define BLOB_MEMORY_H
 
 /*
- * Map the whole pages inside of [start, start + bytes), private memory that will be written.  This
+ * Map the pages that [start, start + bytes) touches, private memory that will be written.  This
  * is a hint: it never fails, and changes no content.
  */
 extern void blob_memory_populate(char *start, Size bytes);

@@ -159,28 +159,6 @@ finish_part(const BlobReadState *state, const BlobReadPart *part, bool is_failed
 						part->memory, part->valid, state->rewrites);
 }
 
-/*
- * Map the memory of the targets of several parts, which are parts of one: their requests are in
- * another order.  Called before the first wait.
- */
-static void
-populate_targets(BlobReadState *state)
-{
-	char	   *first = state->asked[0].target;
-	char	   *end = first;
-
-	if (state->is_populated || state->asked_count == 1)
-		return;
-	state->is_populated = true;
-	for (int i = 0; i < state->asked_count; i++)
-	{
-		first = Min(first, state->asked[i].target);
-		end = Max(end, state->asked[i].target + state->asked[i].length);
-	}
-	blob_io_submit();
-	blob_memory_populate(first, end - first);
-}
-
 /* An errno of the device, but for those that mean checksums here. */
 static int
 device_error(int error)
@@ -199,7 +177,6 @@ finish_read(BlobReadState *state, int buffer_no)
 
 	if (part_count == 0)
 		return;
-	populate_targets(state);
 	blob_io_wait(&read->request);
 	read->part_count = 0;
 	if (read->request.error != 0)
@@ -219,17 +196,21 @@ finish_read(BlobReadState *state, int buffer_no)
 
 /* Map the memory to which the parts of a request will be copied, while the device works. */
 static void
-prepare_targets(const BlobReadState *state, const PendingRead *read)
+prepare_targets(const PendingRead *read)
 {
 	const BlobReadPart *first = &read->parts[0];
 	const BlobReadPart *last = &read->parts[read->part_count - 1];
-	const BlobStoredPart *asked = first->asked;
-	uint64		start = Max(first->stored_offset + first->skip, asked->offset) - asked->offset;
-	uint64		end = Min(last->stored_offset + last->length - asked->offset, asked->length);
+	const BlobStoredPart *asked_end = last->asked + last->asked_count;
 
-	/* Parts of one request follow each other in the target, unless the buffer had one between. */
-	if (state->asked_count == 1 && start < end)
-		blob_memory_populate(asked->target + start, end - start);
+	/* Parts of one request follow each other, unless the buffer had one between. */
+	for (const BlobStoredPart *asked = first->asked; asked < asked_end; asked++)
+	{
+		uint64		start = Max(first->stored_offset + first->skip, asked->offset) - asked->offset;
+		uint64		end = Min(last->stored_offset + last->length - asked->offset, asked->length);
+
+		if (start < end)
+			blob_memory_populate(asked->target + start, end - start);
+	}
 }
 
 /* Takes the next buffer in turn, whose request is finished first. */
@@ -257,7 +238,7 @@ blob_read_start(BlobReadState *state)
 	/* Submit the first request at once: the device need not wait for a batch. */
 	if (state->started++ % SUBMIT_BATCH == 0)
 		blob_io_submit();
-	prepare_targets(state, read);
+	prepare_targets(read);
 
 	state->current = (state->current + 1) % BLOB_IO_BUFFER_COUNT;
 	finish_read(state, state->current);

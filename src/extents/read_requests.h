@@ -56,7 +56,6 @@ typedef struct BlobReadState
 	int			asked_no;		/* the part that the read has come to */
 	bool		joins;			/* those in one chunk are read as one part */
 	BlobReadJoined joined;
-	bool		is_populated;	/* of several parts: the memory of their targets */
 	uint32		rewrites;		/* of the buffer, before the read */
 	int			error;			/* first errno seen, or 0, and where */
 	BlobPageNo	error_page;

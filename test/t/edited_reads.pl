@@ -8,7 +8,9 @@
 # Seen to fail: with all pages of a part compared for the caller (is_asked() always true); with a part
 # that has a damaged page offered to the buffer (without is_withheld); with parts that do not begin
 # where the buffer's range ends (begin_joined() returns early), which reads the device when warm; with
-# bytes copied for the first of the parts of a chunk alone (copy_asked()).
+# bytes copied for the first of the parts of a chunk alone (copy_asked()); with one leaf at a time
+# (blob_frames_read() sets no content_end): 11 reads; with the first of several leaves again in place of
+# the second (open_leaf()).
 use strict;
 use warnings;
 
@@ -29,7 +31,8 @@ expect_damage();
 
 my $node = blob_cluster('main', conf => "autovacuum = off\nblobext.cache_size = 64MB\nblobext.autogc = off\n");
 sub sql { return $node->safe_psql('postgres', join(';', @_)); }
-sub device_reads { sql("SELECT value FROM blobext_stat WHERE name = 'io_reads'") }
+sub counter { my ($name) = @_; return sql("SELECT value FROM blobext_stat WHERE name = '$name'") }
+sub device_reads { return counter('io_reads') }
 
 sql(q(CREATE TABLE t (id integer, c bytea, b blobstate)),
 	q(SELECT blobext_set_digest('t', 'b', 'deferred')),
@@ -105,6 +108,11 @@ is(sql('SELECT count(*) FROM t WHERE b::bytea <> c'), '0', 'all is right after a
 my $cold = device_reads();
 is(sql('SELECT count(*) FROM t WHERE b::bytea <> c'), '0', 'all is right when it was read before');
 is(device_reads(), $cold, 'a warm read of trees reads nothing from the device');
+
+# 640 pieces in 4 to 8 leaves: the root and up to four leaves, at most twice, and three times up to 256 pieces.
+my $reads = counter('content_reads');
+sql('SELECT length(b::bytea) FROM t WHERE id = 6');
+cmp_ok(counter('content_reads') - $reads, '<=', 7, 'leaves of a tree are read together, not one after the other');
 change(2, 5, 20000);
 ranges_are_right('while pages are dirty');
 check_is_clean($node, 'the check finds nothing');
