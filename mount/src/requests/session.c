@@ -46,6 +46,8 @@ init(void *data, struct fuse_conn_info *connection)
 		connection->want |= connection->capable & FUSE_CAP_EXPORT_SUPPORT;
 	if (mount->options->read_only)
 		connection->want &= ~(unsigned) FUSE_CAP_ATOMIC_O_TRUNC;
+	else
+		connection->want &= ~(unsigned) FUSE_CAP_ASYNC_DIO;
 	connection->max_read = mount->options->max_read;
 	connection->max_background = MAX_BACKGROUND;
 	connection->time_gran = mount->source->with_paths ? 1000 : 1;
