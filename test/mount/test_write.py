@@ -582,6 +582,32 @@ class WriteTest(FileSystemTest):
             os.removexattr(path, "user.a")
             self.assertNotIn("user.a", os.listxattr(path))
 
+    def test_changes_of_attributes_change_ctime_at_once(self):
+        """stat() has the time of the change, also of a file that is being written.  Seen to fail
+        without attributes_of_inode() in change_xattr(), and for the file that is written without
+        the copy's ctime in note_times()."""
+        def check_each(path):
+            for change in (lambda: os.setxattr(path, "user.a", b"1"),
+                           lambda: os.setxattr(path, "user.a", b"2"),
+                           lambda: os.removexattr(path, "user.a"),
+                           lambda: os.chmod(path, 0o640)):
+                before = os.stat(path)
+                time.sleep(0.001)           # for a clock in microseconds
+                change()
+                after = os.stat(path)
+                self.assertGreater(after.st_ctime_ns, before.st_ctime_ns)
+                self.assertEqual(after.st_mtime_ns, before.st_mtime_ns)
+
+        with Mount("fs=docs,xattr") as mount:
+            with open(mount.path("f"), "wb", buffering=0) as file:
+                file.write(b"content")
+                os.fsync(file.fileno())
+                check_each(mount.path("f"))
+                file.write(b"more")
+                check_each(mount.path("f"))
+            check_each(mount.path("f"))
+            check_each(mount.directory)
+
     def test_other_xattrs(self):
         """The server is not asked for attributes other than "user.", which the kernel wants to know
         before each write()."""

@@ -32,6 +32,10 @@ enum
  * Pages of a node never change but by this mount, so the kernel must not drop them when attributes
  * change.  Listings always bring attributes: the statement reads them anyway, and each look-up
  * would be one more.
+ *
+ * The kernel drops pages before a direct write, and again after it unless the write is asynchronous:
+ * a page that another program reads in between would keep old bytes for good.  So a mount that
+ * writes has the kernel carry out asynchronous direct requests one after the other.
  */
 static void
 init(void *data, struct fuse_conn_info *connection)
