@@ -10,6 +10,21 @@
 #include "common/clock.h"
 #include "common/errors.h"
 
+struct stale
+{
+	uint64_t	id;				/* of a node */
+	fuse_req_t	request;		/* that wrote, and waits; NULL: none, and all pages are stale */
+	off_t		offset;
+	size_t		bytes;
+};
+
+struct list
+{
+	struct stale *items;
+	int			count;
+	int			room;
+};
+
 struct pages
 {
 	struct fuse_session *session;
@@ -17,10 +32,8 @@ struct pages
 	void	   *context;
 	pthread_mutex_t lock;		/* of all below; no other lock is taken under it */
 	pthread_cond_t work;
-	uint64_t   *stale;			/* ids of nodes */
-	int			count;
-	int			room;
-	uint64_t	dropping;		/* the one whose pages are being dropped */
+	struct list waiting;
+	struct list taken;			/* by the thread, which alone changes it */
 	bool		stopping;
 	pthread_t	thread;
 	bool		has_thread;
@@ -38,20 +51,44 @@ pages_create(void (*each_second) (void *context), void *context)
 	return pages;
 }
 
+static void
+add(struct pages *pages, struct stale stale)
+{
+	struct list *list = &pages->waiting;
+
+	pthread_mutex_lock(&pages->lock);
+	if (list->count == list->room)
+	{
+		list->room = list->room > 0 ? 2 * list->room : 64;
+		list->items = realloc(list->items, list->room * sizeof(struct stale));
+		if (list->items == NULL)
+			fatal("out of memory");
+	}
+	list->items[list->count++] = stale;
+	pthread_cond_signal(&pages->work);
+	pthread_mutex_unlock(&pages->lock);
+}
+
 void
 pages_drop(struct pages *pages, uint64_t id)
 {
-	pthread_mutex_lock(&pages->lock);
-	if (pages->count == pages->room)
-	{
-		pages->room = pages->room > 0 ? 2 * pages->room : 64;
-		pages->stale = realloc(pages->stale, pages->room * sizeof(uint64_t));
-		if (pages->stale == NULL)
-			fatal("out of memory");
-	}
-	pages->stale[pages->count++] = id;
-	pthread_cond_signal(&pages->work);
-	pthread_mutex_unlock(&pages->lock);
+	add(pages, (struct stale) {.id = id});
+}
+
+void
+pages_reply_write(struct pages *pages, struct fuse_req *request, uint64_t id, int64_t offset,
+				  size_t bytes)
+{
+	add(pages, (struct stale) {.id = id, .request = request, .offset = offset, .bytes = bytes});
+}
+
+static bool
+is_in(const struct list *list, uint64_t id)
+{
+	for (int i = 0; i < list->count; i++)
+		if (list->items[i].id == id && list->items[i].request == NULL)
+			return true;
+	return false;
 }
 
 bool
@@ -60,14 +97,37 @@ pages_are_right(struct pages *pages, uint64_t id)
 	bool		are_right;
 
 	pthread_mutex_lock(&pages->lock);
-	are_right = pages->dropping != id;
-	for (int i = 0; i < pages->count && are_right; i++)
-		are_right = pages->stale[i] != id;
+	are_right = !is_in(&pages->waiting, id) && !is_in(&pages->taken, id);
 	pthread_mutex_unlock(&pages->lock);
 	return are_right;
 }
 
-/* No lock is held while the kernel drops pages, because it may wait for a request then. */
+static void
+reply_all(const struct list *list)
+{
+	for (int i = 0; i < list->count; i++)
+		if (list->items[i].request != NULL)
+			fuse_reply_write(list->items[i].request, list->items[i].bytes);
+}
+
+/*
+ * Without the lock: the kernel may wait for a request while it drops pages.  (0 bytes are all that
+ * follow.)
+ */
+static void
+drop_all(struct pages *pages, const struct list *list)
+{
+	for (int i = 0; i < list->count; i++)
+	{
+		const struct stale *stale = &list->items[i];
+
+		fuse_lowlevel_notify_inval_inode(pages->session, stale->id, stale->offset,
+										 (off_t) stale->bytes);
+		if (stale->request != NULL)
+			fuse_reply_write(stale->request, stale->bytes);
+	}
+}
+
 static void *
 run_thread(void *argument)
 {
@@ -78,16 +138,21 @@ run_thread(void *argument)
 	{
 		struct timespec until = deadline(1000);
 
-		if (pages->count == 0)
+		if (pages->waiting.count == 0)
 			pthread_cond_timedwait(&pages->work, &pages->lock, &until);
-		while (pages->count > 0 && !pages->stopping)
+		while (pages->waiting.count > 0 && !pages->stopping)
 		{
-			pages->dropping = pages->stale[--pages->count];
+			struct list taken = pages->waiting;
+
+			pages->waiting = pages->taken;
+			pages->taken = taken;
 			pthread_mutex_unlock(&pages->lock);
-			fuse_lowlevel_notify_inval_inode(pages->session, pages->dropping, 0, 0);
+			drop_all(pages, &pages->taken);
 			pthread_mutex_lock(&pages->lock);
-			pages->dropping = 0;
+			pages->taken.count = 0;
 		}
+		if (pages->each_second == NULL)
+			continue;
 		pthread_mutex_unlock(&pages->lock);
 		pages->each_second(pages->context);
 		pthread_mutex_lock(&pages->lock);
@@ -114,4 +179,5 @@ pages_stop(struct pages *pages)
 	pthread_mutex_unlock(&pages->lock);
 	if (pages->has_thread)
 		pthread_join(pages->thread, NULL);
+	reply_all(&pages->waiting);
 }

@@ -32,10 +32,6 @@ enum
  * Pages of a node never change but by this mount, so the kernel must not drop them when attributes
  * change.  Listings always bring attributes: the statement reads them anyway, and each look-up
  * would be one more.
- *
- * The kernel drops pages before a direct write, and again after it unless the write is asynchronous:
- * a page that another program reads in between would keep old bytes for good.  So a mount that
- * writes has the kernel carry out asynchronous direct requests one after the other.
  */
 static void
 init(void *data, struct fuse_conn_info *connection)
@@ -50,8 +46,6 @@ init(void *data, struct fuse_conn_info *connection)
 		connection->want |= connection->capable & FUSE_CAP_EXPORT_SUPPORT;
 	if (mount->options->read_only)
 		connection->want &= ~(unsigned) FUSE_CAP_ATOMIC_O_TRUNC;
-	else
-		connection->want &= ~(unsigned) FUSE_CAP_ASYNC_DIO;
 	connection->max_read = mount->options->max_read;
 	connection->max_background = MAX_BACKGROUND;
 	connection->time_gran = mount->source->with_paths ? 1000 : 1;

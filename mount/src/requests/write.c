@@ -225,6 +225,10 @@ limit_ranges(struct copy *copy)
 /*
  * The kernel takes its own size for the end of a file that is appended to.  If others have
  * appended, the bytes go somewhere else than in its pages.
+ *
+ * It drops pages before a direct write, and after it only if the program waits for the write.  A
+ * page that is read before an asynchronous one has come here would stay as it was: so pages of each
+ * direct write are dropped before the reply.
  */
 static void
 op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t offset,
@@ -233,6 +237,7 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 	struct writer *writer = request_mount(request)->writer;
 	struct handle *handle = handle_of(info);
 	bool		append = (info->flags & O_APPEND) && !info->writepage;
+	bool		direct = (info->flags & O_DIRECT) && !info->writepage;
 	struct copy *copy;
 	bool		moved;
 	int			error;
@@ -242,6 +247,7 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 		fuse_reply_err(request, EBADF);
 		return;
 	}
+	request_node(request, id);
 	copy = handle->copy;
 	pthread_mutex_lock(&copy->lock);
 	handle->writes = true;
@@ -259,6 +265,8 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 		pages_drop(writer->pages, id);
 	if (error != 0)
 		fuse_reply_err(request, error);
+	else if (direct && size > 0)
+		pages_reply_write(writer->direct_pages, request, id, offset, size);
 	else
 		fuse_reply_write(request, size);
 }
