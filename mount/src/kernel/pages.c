@@ -13,16 +13,8 @@
 struct stale
 {
 	uint64_t	id;				/* of a node */
-	fuse_req_t	request;		/* that wrote, and waits; NULL: none, and all pages are stale */
-	off_t		offset;
-	size_t		bytes;
-};
-
-struct list
-{
-	struct stale *items;
-	int			count;
-	int			room;
+	int64_t		offset;
+	int64_t		bytes;			/* 0: all from there on */
 };
 
 struct pages
@@ -32,8 +24,10 @@ struct pages
 	void	   *context;
 	pthread_mutex_t lock;		/* of all below; no other lock is taken under it */
 	pthread_cond_t work;
-	struct list waiting;
-	struct list taken;			/* by the thread, which alone changes it */
+	struct stale *stale;
+	int			count;
+	int			room;
+	uint64_t	dropping;		/* the one whose pages are being dropped */
 	bool		stopping;
 	pthread_t	thread;
 	bool		has_thread;
@@ -51,44 +45,47 @@ pages_create(void (*each_second) (void *context), void *context)
 	return pages;
 }
 
-static void
-add(struct pages *pages, struct stale stale)
+/* Under the lock: whether the node was in the list; if so, with these bytes, too. */
+static bool
+join(struct pages *pages, uint64_t id, int64_t offset, int64_t bytes)
 {
-	struct list *list = &pages->waiting;
-
-	pthread_mutex_lock(&pages->lock);
-	if (list->count == list->room)
+	for (int i = 0; i < pages->count; i++)
 	{
-		list->room = list->room > 0 ? 2 * list->room : 64;
-		list->items = realloc(list->items, list->room * sizeof(struct stale));
-		if (list->items == NULL)
+		struct stale *stale = &pages->stale[i];
+		int64_t		end = stale->offset + stale->bytes;
+
+		if (stale->id != id)
+			continue;
+		if (offset + bytes > end)
+			end = offset + bytes;
+		if (offset < stale->offset)
+			stale->offset = offset;
+		stale->bytes = stale->bytes == 0 || bytes == 0 ? 0 : end - stale->offset;
+		return true;
+	}
+	return false;
+}
+
+/* Many direct writes of a file, one after the other, make one entry. */
+void
+pages_drop(struct pages *pages, uint64_t id, int64_t offset, int64_t bytes)
+{
+	pthread_mutex_lock(&pages->lock);
+	if (join(pages, id, offset, bytes))
+	{
+		pthread_mutex_unlock(&pages->lock);
+		return;
+	}
+	if (pages->count == pages->room)
+	{
+		pages->room = pages->room > 0 ? 2 * pages->room : 64;
+		pages->stale = realloc(pages->stale, pages->room * sizeof(struct stale));
+		if (pages->stale == NULL)
 			fatal("out of memory");
 	}
-	list->items[list->count++] = stale;
+	pages->stale[pages->count++] = (struct stale) {.id = id, .offset = offset, .bytes = bytes};
 	pthread_cond_signal(&pages->work);
 	pthread_mutex_unlock(&pages->lock);
-}
-
-void
-pages_drop(struct pages *pages, uint64_t id)
-{
-	add(pages, (struct stale) {.id = id});
-}
-
-void
-pages_reply_write(struct pages *pages, struct fuse_req *request, uint64_t id, int64_t offset,
-				  size_t bytes)
-{
-	add(pages, (struct stale) {.id = id, .request = request, .offset = offset, .bytes = bytes});
-}
-
-static bool
-is_in(const struct list *list, uint64_t id)
-{
-	for (int i = 0; i < list->count; i++)
-		if (list->items[i].id == id && list->items[i].request == NULL)
-			return true;
-	return false;
 }
 
 bool
@@ -97,37 +94,14 @@ pages_are_right(struct pages *pages, uint64_t id)
 	bool		are_right;
 
 	pthread_mutex_lock(&pages->lock);
-	are_right = !is_in(&pages->waiting, id) && !is_in(&pages->taken, id);
+	are_right = pages->dropping != id;
+	for (int i = 0; i < pages->count && are_right; i++)
+		are_right = pages->stale[i].id != id;
 	pthread_mutex_unlock(&pages->lock);
 	return are_right;
 }
 
-static void
-reply_all(const struct list *list)
-{
-	for (int i = 0; i < list->count; i++)
-		if (list->items[i].request != NULL)
-			fuse_reply_write(list->items[i].request, list->items[i].bytes);
-}
-
-/*
- * Without the lock: the kernel may wait for a request while it drops pages.  (0 bytes are all that
- * follow.)
- */
-static void
-drop_all(struct pages *pages, const struct list *list)
-{
-	for (int i = 0; i < list->count; i++)
-	{
-		const struct stale *stale = &list->items[i];
-
-		fuse_lowlevel_notify_inval_inode(pages->session, stale->id, stale->offset,
-										 (off_t) stale->bytes);
-		if (stale->request != NULL)
-			fuse_reply_write(stale->request, stale->bytes);
-	}
-}
-
+/* No lock is held while the kernel drops pages, because it may wait for a request then. */
 static void *
 run_thread(void *argument)
 {
@@ -138,21 +112,18 @@ run_thread(void *argument)
 	{
 		struct timespec until = deadline(1000);
 
-		if (pages->waiting.count == 0)
+		if (pages->count == 0)
 			pthread_cond_timedwait(&pages->work, &pages->lock, &until);
-		while (pages->waiting.count > 0 && !pages->stopping)
+		while (pages->count > 0 && !pages->stopping)
 		{
-			struct list taken = pages->waiting;
+			struct stale stale = pages->stale[--pages->count];
 
-			pages->waiting = pages->taken;
-			pages->taken = taken;
+			pages->dropping = stale.id;
 			pthread_mutex_unlock(&pages->lock);
-			drop_all(pages, &pages->taken);
+			fuse_lowlevel_notify_inval_inode(pages->session, stale.id, stale.offset, stale.bytes);
 			pthread_mutex_lock(&pages->lock);
-			pages->taken.count = 0;
+			pages->dropping = 0;
 		}
-		if (pages->each_second == NULL)
-			continue;
 		pthread_mutex_unlock(&pages->lock);
 		pages->each_second(pages->context);
 		pthread_mutex_lock(&pages->lock);
@@ -179,5 +150,4 @@ pages_stop(struct pages *pages)
 	pthread_mutex_unlock(&pages->lock);
 	if (pages->has_thread)
 		pthread_join(pages->thread, NULL);
-	reply_all(&pages->waiting);
 }

@@ -227,8 +227,9 @@ limit_ranges(struct copy *copy)
  * appended, the bytes go somewhere else than in its pages.
  *
  * It drops pages before a direct write, and after it only if the program waits for the write.  A
- * page that is read before an asynchronous one has come here would stay as it was: so pages of each
- * direct write are dropped before the reply.
+ * page that is read before an asynchronous one has come here would stay as it was.  The reply does
+ * not wait until it is dropped: the kernel has a limit of requests in the background, and a reader
+ * with pages that are to be dropped may wait for one that a write has.
  */
 static void
 op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t offset,
@@ -262,11 +263,11 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 	}
 	pthread_mutex_unlock(&copy->lock);
 	if (moved)
-		pages_drop(writer->pages, id);
+		pages_drop(writer->pages, id, 0, 0);
+	else if (direct && size > 0)
+		pages_drop(writer->pages, id, offset, (int64_t) size);
 	if (error != 0)
 		fuse_reply_err(request, error);
-	else if (direct && size > 0)
-		pages_reply_write(writer->direct_pages, request, id, offset, size);
 	else
 		fuse_reply_write(request, size);
 }

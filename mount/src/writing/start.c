@@ -85,7 +85,6 @@ writer_create(struct source *source, struct tree *tree, struct reader *reader,
 	writer->transactions = transactions_create(source->pool, source->schema, writer->is_async);
 	writer_add_calls(writer);
 	writer->pages = pages_create(make_due, writer);
-	writer->direct_pages = pages_create(NULL, NULL);
 	writer->sender = sender_create(writer);
 	writer->ahead = ahead_create(writer);
 	if (is_set_to(options->locks, "db"))
@@ -98,7 +97,6 @@ void
 writer_start(struct writer *writer, struct fuse_session *session)
 {
 	pages_start(writer->pages, session);
-	pages_start(writer->direct_pages, session);
 	sender_start(writer->sender);
 	ahead_start(writer->ahead);
 }
@@ -108,7 +106,6 @@ void
 writer_destroy(struct writer *writer)
 {
 	pages_stop(writer->pages);
-	pages_stop(writer->direct_pages);
 	sender_destroy(writer->sender);
 	ahead_destroy(writer->ahead);
 	if (writer->locks != NULL)

@@ -57,7 +57,6 @@ struct writer
 	struct transactions *transactions;
 	struct calls calls;
 	struct pages *pages;
-	struct pages *direct_pages; /* of direct writes, which wait for it: it waits for no server */
 	struct sender *sender;
 	struct ahead *ahead;
 	struct locks *locks;		/* NULL: the kernel's, for this mount alone */
