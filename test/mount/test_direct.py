@@ -87,8 +87,8 @@ class DirectTest(FileSystemTest):
         self.assertEqual(events[0].result, SIZE)
 
     def test_pages_are_new_after_an_asynchronous_direct_write(self):
-        """A page that was read while requests of the write waited is read again by who opens the
-        file when it has ended, and soon by who had it open."""
+        """A page that was read while requests of the write waited is read again after the next
+        open() of the file, and soon where that was open before."""
         content = mmap.mmap(-1, SIZE)
         with Mount("fs=docs") as mount:
             with open(mount.path("f"), "wb") as file:
