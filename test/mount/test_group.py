@@ -83,6 +83,25 @@ class GroupTest(FileSystemTest):
             os.rename(tx, mount.path(".blobfs/commit/one"))
             self.assertEqual(mount.read("f"), b"in23456789")
 
+    def test_many_ranges_of_a_file_that_the_transaction_has_made(self):
+        """A write() of more ranges than a working copy keeps apart reads what lies between them, in
+        the transaction.  Seen to fail without request_node() in op_write()."""
+        content = bytearray(self.bytes(1_000_000))
+        with Mount("fs=docs,timeout=0") as mount:
+            tx = mount.path(".blobfs/tx/one")
+            os.mkdir(tx)
+            self.write(os.path.join(tx, "f"), content)
+            file = os.open(os.path.join(tx, "f"), os.O_RDWR)
+            for place in range(0, len(content), 8):
+                # Another file, so that a thread has served its requests before.
+                if place % 100_000 == 0:
+                    os.stat(mount.directory)
+                os.pwrite(file, b"x", place)
+            os.close(file)
+            os.rename(tx, mount.path(".blobfs/commit/one"))
+            content[::8] = b"x" * len(content[::8])
+            self.assertEqual(digest(self.server_read("/f")), digest(bytes(content)))
+
     def test_open_files(self):
         """Commit sends what open files have."""
         with Mount("fs=docs,timeout=0") as mount:

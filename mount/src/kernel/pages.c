@@ -10,6 +10,13 @@
 #include "common/clock.h"
 #include "common/errors.h"
 
+struct stale
+{
+	uint64_t	id;				/* of a node */
+	int64_t		offset;
+	int64_t		bytes;			/* 0: all from there on */
+};
+
 struct pages
 {
 	struct fuse_session *session;
@@ -17,7 +24,7 @@ struct pages
 	void	   *context;
 	pthread_mutex_t lock;		/* of all below; no other lock is taken under it */
 	pthread_cond_t work;
-	uint64_t   *stale;			/* ids of nodes */
+	struct stale *stale;
 	int			count;
 	int			room;
 	uint64_t	dropping;		/* the one whose pages are being dropped */
@@ -38,18 +45,45 @@ pages_create(void (*each_second) (void *context), void *context)
 	return pages;
 }
 
+/* Under the lock: whether the node was in the list; if so, with these bytes, too. */
+static bool
+join(struct pages *pages, uint64_t id, int64_t offset, int64_t bytes)
+{
+	for (int i = 0; i < pages->count; i++)
+	{
+		struct stale *stale = &pages->stale[i];
+		int64_t		end = stale->offset + stale->bytes;
+
+		if (stale->id != id)
+			continue;
+		if (offset + bytes > end)
+			end = offset + bytes;
+		if (offset < stale->offset)
+			stale->offset = offset;
+		stale->bytes = stale->bytes == 0 || bytes == 0 ? 0 : end - stale->offset;
+		return true;
+	}
+	return false;
+}
+
+/* Many direct writes of a file, one after the other, make one entry. */
 void
-pages_drop(struct pages *pages, uint64_t id)
+pages_drop(struct pages *pages, uint64_t id, int64_t offset, int64_t bytes)
 {
 	pthread_mutex_lock(&pages->lock);
+	if (join(pages, id, offset, bytes))
+	{
+		pthread_mutex_unlock(&pages->lock);
+		return;
+	}
 	if (pages->count == pages->room)
 	{
 		pages->room = pages->room > 0 ? 2 * pages->room : 64;
-		pages->stale = realloc(pages->stale, pages->room * sizeof(uint64_t));
+		pages->stale = realloc(pages->stale, pages->room * sizeof(struct stale));
 		if (pages->stale == NULL)
 			fatal("out of memory");
 	}
-	pages->stale[pages->count++] = id;
+	pages->stale[pages->count++] = (struct stale) {.id = id, .offset = offset, .bytes = bytes};
 	pthread_cond_signal(&pages->work);
 	pthread_mutex_unlock(&pages->lock);
 }
@@ -62,7 +96,7 @@ pages_are_right(struct pages *pages, uint64_t id)
 	pthread_mutex_lock(&pages->lock);
 	are_right = pages->dropping != id;
 	for (int i = 0; i < pages->count && are_right; i++)
-		are_right = pages->stale[i] != id;
+		are_right = pages->stale[i].id != id;
 	pthread_mutex_unlock(&pages->lock);
 	return are_right;
 }
@@ -82,9 +116,11 @@ run_thread(void *argument)
 			pthread_cond_timedwait(&pages->work, &pages->lock, &until);
 		while (pages->count > 0 && !pages->stopping)
 		{
-			pages->dropping = pages->stale[--pages->count];
+			struct stale stale = pages->stale[--pages->count];
+
+			pages->dropping = stale.id;
 			pthread_mutex_unlock(&pages->lock);
-			fuse_lowlevel_notify_inval_inode(pages->session, pages->dropping, 0, 0);
+			fuse_lowlevel_notify_inval_inode(pages->session, stale.id, stale.offset, stale.bytes);
 			pthread_mutex_lock(&pages->lock);
 			pages->dropping = 0;
 		}

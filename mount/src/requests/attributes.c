@@ -144,14 +144,17 @@ set_size(struct writer *writer, struct node *node, int64_t size, bool is_open)
 	return error;
 }
 
+/* The working copy's times are those that stat() has.  mtime: NULL, as it is. */
 static void
-note_mtime(struct writer *writer, struct node *node, struct timespec mtime)
+note_times(struct writer *writer, struct node *node, const struct timespec *mtime)
 {
 	struct copy *copy = copy_lock(writer, node);
 
 	if (copy == NULL)
 		return;
-	copy->mtime = mtime;
+	clock_gettime(CLOCK_REALTIME, &copy->ctime);
+	if (mtime != NULL)
+		copy->mtime = *mtime;
 	copy_unlock(writer, copy);
 }
 
@@ -218,8 +221,8 @@ set_attributes(struct writer *writer, struct node *node, const struct stat *stat
 	else if (error == 0 && (outcome.has_attributes || source->operations->getattr(
 		source, node, &outcome.attributes) == 0))
 		take_attributes(node, &outcome.attributes);
-	if (error == 0 && sets_mtime)
-		note_mtime(writer, node, mtime);
+	if (error == 0)
+		note_times(writer, node, sets_mtime ? &mtime : NULL);
 	return error;
 }
 
@@ -336,6 +339,25 @@ check_xattr(const struct options *options, const char *name)
 	return strcmp(name, "user.sha256") == 0 || strcmp(name, "user.size") == 0 ? EPERM : 0;
 }
 
+/* The call that sets or removes one, which is a change of the inode: stat() has its time. */
+static int
+change_xattr(struct mount *mount, struct node *node, int call, const struct parameters *parameters)
+{
+	struct outcome outcome;
+	int			error = writer_call(mount->writer, call, parameters, &outcome);
+
+	if (error != 0)
+		return error;
+	if (outcome.has_attributes)
+	{
+		pthread_mutex_lock(&node->lock);
+		attributes_of_inode(&node->attributes, &outcome.attributes);
+		pthread_mutex_unlock(&node->lock);
+	}
+	note_times(mount->writer, node, NULL);
+	return 0;
+}
+
 /* An attribute needs the inode at the server, so a file that is not made yet is made first. */
 static void
 op_setxattr(fuse_req_t request, fuse_ino_t id, const char *name, const char *value, size_t size,
@@ -344,7 +366,6 @@ op_setxattr(fuse_req_t request, fuse_ino_t id, const char *name, const char *val
 	struct mount *mount = request_mount(request);
 	struct node *node = request_node(request, id);
 	struct parameters parameters = {0};
-	struct outcome outcome;
 	int			error = check_xattr(mount->options, name);
 
 	births_make_node(mount->writer, node);
@@ -353,8 +374,7 @@ op_setxattr(fuse_req_t request, fuse_ino_t id, const char *name, const char *val
 	parameter_bytes(&parameters, value, size);
 	parameter_int4(&parameters, flags & (XATTR_CREATE | XATTR_REPLACE));
 	if (error == 0)
-		error = writer_call(mount->writer, mount->writer->calls.setxattr, &parameters,
-							&outcome);
+		error = change_xattr(mount, node, mount->writer->calls.setxattr, &parameters);
 	fuse_reply_err(request, error);
 }
 
@@ -364,15 +384,13 @@ op_removexattr(fuse_req_t request, fuse_ino_t id, const char *name)
 	struct mount *mount = request_mount(request);
 	struct node *node = request_node(request, id);
 	struct parameters parameters = {0};
-	struct outcome outcome;
 	int			error = check_xattr(mount->options, name);
 
 	births_make_node(mount->writer, node);
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_text(&parameters, name);
 	if (error == 0)
-		error = writer_call(mount->writer, mount->writer->calls.removexattr,
-							&parameters, &outcome);
+		error = change_xattr(mount, node, mount->writer->calls.removexattr, &parameters);
 	fuse_reply_err(request, error);
 }
 

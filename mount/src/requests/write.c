@@ -26,6 +26,11 @@
 #include "writing/making.h"
 #include "writing/sender.h"
 
+enum
+{
+	ROOM_BYTES = 64 * 1024 * 1024
+};
+
 /* ---- open files ---- */
 
 /* A handle on a working copy, of which the caller is a user already. */
@@ -220,6 +225,11 @@ limit_ranges(struct copy *copy)
 /*
  * The kernel takes its own size for the end of a file that is appended to.  If others have
  * appended, the bytes go somewhere else than in its pages.
+ *
+ * It drops pages before a direct write, and after it only if the program waits for the write.  A
+ * page that is read before an asynchronous one has come here would stay as it was.  The reply does
+ * not wait until it is dropped: the kernel has a limit of requests in the background, and a reader
+ * with pages that are to be dropped may wait for one that a write has.
  */
 static void
 op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t offset,
@@ -228,6 +238,7 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 	struct writer *writer = request_mount(request)->writer;
 	struct handle *handle = handle_of(info);
 	bool		append = (info->flags & O_APPEND) && !info->writepage;
+	bool		direct = (info->flags & O_DIRECT) && !info->writepage;
 	struct copy *copy;
 	bool		moved;
 	int			error;
@@ -237,6 +248,7 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 		fuse_reply_err(request, EBADF);
 		return;
 	}
+	request_node(request, id);
 	copy = handle->copy;
 	pthread_mutex_lock(&copy->lock);
 	handle->writes = true;
@@ -251,7 +263,9 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 	}
 	pthread_mutex_unlock(&copy->lock);
 	if (moved)
-		pages_drop(writer->pages, id);
+		pages_drop(writer->pages, id, 0, 0);
+	else if (direct && size > 0)
+		pages_drop(writer->pages, id, offset, (int64_t) size);
 	if (error != 0)
 		fuse_reply_err(request, error);
 	else
@@ -332,8 +346,25 @@ op_fsyncdir(fuse_req_t request, fuse_ino_t id, int data_only, struct fuse_file_i
 	fuse_reply_err(request, writer_flush(writer));
 }
 
-/* Space is never reserved: there is room at the server or there is none.  Zeros are written, and a
- * file becomes longer. */
+/*
+ * Space is never reserved.  But a program that asks for much learns now that there is no room, and
+ * not from close().  Less than ROOM_BYTES are not worth a statement.
+ */
+static int
+find_room(struct source *source, int64_t bytes)
+{
+	struct statvfs room;
+	int			error;
+
+	if (bytes < ROOM_BYTES)
+		return 0;
+	error = source->operations->statfs(source, &room);
+	if (error == 0 && (uint64_t) bytes / room.f_frsize > room.f_bavail)
+		error = ENOSPC;
+	return error;
+}
+
+/* Zeros are written, and a file becomes longer. */
 static void
 op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t length,
 			 struct fuse_file_info *info)
@@ -345,6 +376,7 @@ op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t le
 	int64_t		end = offset + length;
 	int			error = 0;
 
+	request_node(request, id);
 	if (copy == NULL || (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE |
 								  FALLOC_FL_ZERO_RANGE)))
 	{
@@ -358,10 +390,17 @@ op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t le
 		error = limit_ranges(copy);
 	if (zeros && end > offset && error == 0)
 		error = working_zero(&copy->working, offset, end - offset);
-	else if (!zeros && !keeps_size && end > copy->working.size)
-		error = working_resize(&copy->working, end);
-	handle->writes = true;
-	copy_touch(copy);
+	else if (!zeros && end > copy->working.size)
+	{
+		error = find_room(copy->writer->source, end - copy->working.size);
+		if (error == 0 && !keeps_size)
+			error = working_resize(&copy->working, end);
+	}
+	if (error == 0)
+	{
+		handle->writes = true;
+		copy_touch(copy);
+	}
 	pthread_mutex_unlock(&copy->lock);
 	fuse_reply_err(request, error);
 }

@@ -403,7 +403,7 @@ take_outcome(struct commit *commit, struct outcome *outcome, bool is_mixed)
 	}
 	copy_set_base(writer, copy, &outcome->attributes);
 	if (is_mixed)
-		pages_drop(writer->pages, copy->node->id);
+		pages_drop(writer->pages, copy->node->id, 0, 0);
 	if (was_open && copy_keep_base(copy) != 0)
 		debug("inode %llu: the new version is gone already",
 			  (unsigned long long) outcome->attributes.ino);

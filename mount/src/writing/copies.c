@@ -155,7 +155,7 @@ static void
 end_copy(struct writer *writer, struct copy *copy)
 {
 	if (copy->working.changed)
-		pages_drop(writer->pages, copy->node->id);
+		pages_drop(writer->pages, copy->node->id, 0, 0);
 	ahead_drop(writer->ahead, copy);
 	close_base(writer, copy);
 	working_end(&copy->working);
@@ -428,7 +428,7 @@ copy_seen(struct writer *writer, struct node *node, const struct attributes *att
 		fs_get_version(&attributes->version) > copy->version)
 	{
 		copy_set_base(writer, copy, attributes);
-		pages_drop(writer->pages, node->id);
+		pages_drop(writer->pages, node->id, 0, 0);
 	}
 	copy_unlock(writer, copy);
 }
