@@ -5,7 +5,7 @@
 # filled.  Sizes are in pages.
 #
 # Seen to fail with *anywhere never set by blob_store_grow(): all but those of refusals and of the
-# limit of the database.
+# limit of the database.  Others are named where they are.
 use strict;
 use warnings;
 
@@ -117,7 +117,8 @@ make_holes(269, 269, 269, 269);
 is_stored('a value that fits into the sum of the holes is stored', 'sum', store('sum', 732));
 fails_with($node, store('more', 400), '53100', $refused, 'a value that needs more pages than are free is refused');
 
-# 732 pages wait for a checkpoint, 344 are free.
+# 732 pages wait for a checkpoint, 344 are free.  Seen to fail with a wait only where those that wait
+# are enough.
 sql(q(DELETE FROM v WHERE key = 'sum'));
 collect();
 is_stored('pages that are free, and others that wait for a checkpoint, are enough together', 'waited', store('waited', 760));
@@ -126,6 +127,7 @@ make_holes(269, 269, 269, 269);
 fails_with($node, store('long', 1030), '53100', $refused, 'a value with an extent that no hole has room for is refused');
 is_stored('a refused value leaves all free pages to others', 'after', store('after', 760));
 
+# Seen to fail with the last extent taken first, whatever its length.
 make_holes(269, 135, 135);
 is_stored('a short last extent takes no room that a longer one needs', 'tail', store('tail', 531));
 
@@ -147,7 +149,7 @@ is_stored('an append is stored in holes', 'append', store('append', 100),
 	q(UPDATE v SET b = blob_append(b, noise('more', 400)),
 		digest = encode(sha256(noise('append', 100) || noise('more', 400)), 'hex') WHERE key = 'append'));
 
-# The limit of a database counts what values take, not the files.  Seen to fail with
+# The limit of a database counts what values take, not the files.  Seen to end here with
 # blob_store_is_over_limit() that counts free pages, too.
 make_holes(269, 269, 269, 269);
 allow_growth(1);
