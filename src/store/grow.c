@@ -298,10 +298,12 @@ take_growth_lock(BlobStoreShared *shared)
 }
 
 void
-blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, bool *may_wait)
+blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, bool *may_wait,
+				bool *anywhere)
 {
 	Situation	now;
 	int			flags = CHECKPOINT_FAST;
+	bool		has_room;
 	bool		wants;
 
 	Assert(!RecoveryInProgress());
@@ -321,7 +323,14 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 		return;
 	}
 
-	if (*may_wait && now.pending_pages >= needed_pages && disk_pages() < needed_pages)
+	has_room = disk_pages() >= needed_pages;
+	if (!has_room && !*anywhere)
+	{
+		*anywhere = true;
+		wants = false;
+	}
+	else if (!has_room && *may_wait && now.pending_pages > 0 &&
+			 now.free_pages + now.pending_pages >= needed_pages)
 	{
 		/*
 		 * The disk is full, but a checkpoint will free enough: wait for it instead of failing.

@@ -256,37 +256,44 @@ take_in_runs(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 max
 }
 
 /*
- * Take the extents one by one, the largest (last) first: as many runs as there are extents, but
- * none longer than it must be.  False, with nothing taken, if that is not possible.
+ * Take the extents one by one, the largest first: as many runs as there are extents, but none
+ * longer than it must be.  Tiers ascend; a tail is last, whatever its length.  False, with nothing
+ * taken, if that is not possible.
  */
 static bool
 take_one_by_one(BlobStoreShared *shared, BlobExtent *extents, int count)
 {
-	for (int i = count - 1; i >= 0; i--)
+	BlobExtent	tail = extents[count - 1];
+	int			rank = count - 1;
+	bool		taken = true;
+
+	/* The tail between the tiers, until all are taken. */
+	for (; rank > 0 && extents[rank - 1].pages > tail.pages; rank--)
+		extents[rank] = extents[rank - 1];
+	extents[rank] = tail;
+	for (int i = count - 1; i >= 0 && taken; i--)
 	{
-		if (blob_free_runs_take(blob_store_area, &shared->free_runs, extents[i].pages,
-								&extents[i].first_page))
-		{
-			blob_sets_check_move(shared, BLOB_PAGE_FREE, BLOB_PAGE_HELD, extents[i].first_page,
-								 extents[i].pages);
-			continue;
-		}
-		untake(shared, extents + i + 1, count - i - 1);
-		return false;
+		taken = take_side_by_side(shared, extents[i].pages, extents + i, 1);
+		if (!taken)
+			untake(shared, extents + i + 1, count - i - 1);
 	}
-	return true;
+	tail = extents[rank];
+	memmove(extents + rank, extents + rank + 1, sizeof(BlobExtent) * (count - 1 - rank));
+	extents[count - 1] = tail;
+	return taken;
 }
 
 /*
  * Take the extents in several runs, if no run is long enough, but so large a part of the store is
  * free that growing it would waste the disk.  Long runs cost next to nothing when they are read, so
- * a smaller free part is enough for them.
+ * a smaller free part is enough for them.  Any part is, if `anywhere`: the store cannot grow.
  */
 static bool
-take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
+take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count,
+			   bool anywhere)
 {
 	uint64		free_pages = shared->free_runs.page_count;
-	uint64		store_pages = blob_store_file_pages(shared);
+	uint64		store_pages = anywhere ? 0 : blob_store_file_pages(shared);
 	uint64		max_runs = Min(1 + total_pages / RUN_PAGES, MAX_RUNS);
 
 	if (free_pages < total_pages)
@@ -344,6 +351,7 @@ static uint64
 take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	bool		may_wait = true;
+	bool		anywhere = false;
 	int			helps = 0;
 
 	for (;;)
@@ -360,7 +368,7 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 		if (shared->begun && generations_left && !is_over)
 		{
 			taken = take_side_by_side(shared, total_pages, extents, count) ||
-				take_scattered(shared, total_pages, extents, count);
+				take_scattered(shared, total_pages, extents, count, anywhere);
 			if (taken)
 			{
 				draw_generations(shared, extents, count);
@@ -385,7 +393,7 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 		else if (!shared->loaded && helps++ < MAX_LOAD_HELPS)
 			blob_store_load_some(store, shared);
 		else
-			blob_store_grow(store, shared, total_pages, &may_wait);
+			blob_store_grow(store, shared, total_pages, &may_wait, &anywhere);
 	}
 }
 

@@ -121,12 +121,14 @@ extern void blob_store_settle_claim(BlobStore *store, BlobStoreShared *shared,
 /*
  * Reserve disk space for at least needed_pages in one run, and more for each process that waits for
  * the same.  If another process has the growth lock, waits for that one instead, and the caller
- * looks for pages again.  Asks for a checkpoint if enough freed space waits for one.  If the disk
- * is full, and *may_wait is true, it may wait for a checkpoint instead of growing; *may_wait
- * becomes false then.
+ * looks for pages again.  Asks for a checkpoint if enough freed space waits for one.
+ *
+ * If the disk has no room for needed_pages, it sets *anywhere, once, instead of growing: the caller
+ * looks for pages again, in as many runs as need be.  After that, if *may_wait is true, it may wait
+ * for a checkpoint, and sets *may_wait to false.  ERROR (SQLSTATE 53100) if neither has helped.
  */
 extern void blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages,
-							bool *may_wait);
+							bool *may_wait, bool *anywhere);
 
 /*
  * After freeing, and from time to time while pages are allocated: ask for a checkpoint if more
