@@ -105,13 +105,13 @@ frees(3, 'values of a session that has ended are freed');
 # What is replaced is freed, round for round, as without the idle session.
 table('t', 10);
 gc();
-my $allocated = sql('SELECT sum(bytes) FROM blobext_space WHERE state IN ('tier', 'tail')');
+my $allocated = sql(q(SELECT sum(bytes) FROM blobext_space WHERE state IN ('tier', 'tail')));
 for my $round (1 .. 5)
 {
 	sql("UPDATE s.t SET b = value(id + $round * 100)");
 	frees(10, "replaced values are freed beside an idle session, round $round");
 }
-is(sql('SELECT sum(bytes) FROM blobext_space WHERE state IN ('tier', 'tail')'), $allocated, 'replacements beside an idle session take no more space');
+is(sql(q(SELECT sum(bytes) FROM blobext_space WHERE state IN ('tier', 'tail'))), $allocated, 'replacements beside an idle session take no more space');
 sql('DROP TABLE s.t');
 frees(10, 'values of a dropped table are freed beside an idle session');
 
@@ -122,7 +122,7 @@ is("$freed|$live|$reason", '1|2|', 'values of temporary tables live with little 
 
 # ---- the session notices nothing ----
 
-forget_sessions();
+clean();
 $owner = session('CREATE TEMPORARY TABLE gone (id integer, b blobstate) ON COMMIT DELETE ROWS',
 	'CREATE TEMPORARY TABLE mine (id integer, b blobstate)', 'INSERT INTO mine SELECT 1, value(1)');
 my $pid = pid($owner);
@@ -137,13 +137,13 @@ $owner = session('CREATE TEMPORARY TABLE empty (b blobstate)', 'CREATE INDEX ON 
 frees(0, 'an empty table with an index does not stop a round');
 is($owner->query_safe('SET temp_buffers = 500; SHOW temp_buffers'), '4000kB', 'a round is no first use of temporary buffers');
 
-# Settings of the session, and states of it, in which reading could fail.
-forget_sessions();
+# Settings of the session with which reading could fail.
+clean();
 $owner = session('CREATE TEMPORARY TABLE mine (id integer, b blobstate)', 'INSERT INTO mine SELECT 1, value(1)', 'CREATE ROLE nobody',
 	'SET default_transaction_isolation = serializable', 'SET default_transaction_read_only = on', 'SET search_path = nowhere',
 	'SET ROLE nobody');
 garbage();
-is(frees(1, 'a session whose role may nothing answers as others do'), '1', 'its value lives');
+is(frees(1, 'a session whose role may nothing answers as others do'), '1', 'the value of a session whose role may nothing lives');
 is($owner->query_safe('RESET ROLE; RESET search_path; SHOW transaction_read_only; SELECT count(*) FROM mine WHERE b::bytea = value(id)'),
 	"on\n1", 'the session goes on with its settings');
 
