@@ -113,7 +113,7 @@ _PG_init(void)
 	 * (core/catalog.c), indexes (assign/content_index.c) and reading ahead (extents/readahead.c).
 	 */
 	blob_durability_register();
-	blob_gc_temporary_register();
+	blob_gc_owner_register();
 	blob_gc_holders_register();
 	blob_gc_constants_register();
 	blob_gc_blank_register();

@@ -106,8 +106,8 @@
 /*
  * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered from
  * 0.  The process with this number (or NULL); the number of the process that owns this temporary
- * schema; the number in a virtual transaction id, in its lock tag, and of this process; the local id
- * of a process's transaction; are two entries of the lock table of one transaction?  What
+ * schema; the number in a virtual transaction id, in its lock tag, and of this process; the local
+ * id of a process's transaction; are two entries of the lock table of one transaction?  What
  * storage/procsignal.h wants to signal a virtual transaction's process, or one with this number.
  */
 #if PG_VERSION_NUM >= 170000

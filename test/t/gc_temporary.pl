@@ -1,6 +1,6 @@
 # Temporary tables of other sessions: their owners tell rounds which extents they refer to.
 #
-# First what is gained: an idle session with a temporary table keeps its own values, and no others.
+# First the use of it: an idle session with a temporary table keeps its own values, and no others.
 # Then that a session notices nothing of the look at its tables, and that it is named when it cannot
 # tell.  At last values that an owner takes out of its table at the worst moment (src/gc/README.md,
 # "Temporary tables of other sessions").  "Fails without" names the code whose removal, or the
@@ -102,7 +102,7 @@ $second->quit;
 poll('SELECT count(*) = 1 FROM pg_class WHERE relname = \'mine\'');
 frees(3, 'values of a session that has ended are freed');
 
-# What is replaced is freed, round for round, as without the idle session.
+# Replaced values are freed, round for round, as without the idle session.
 table('t', 10);
 gc();
 my $allocated = sql(q(SELECT sum(bytes) FROM blobext_space WHERE state IN ('tier', 'tail')));
@@ -230,7 +230,7 @@ $gc = round_after_moment(sub { $owner->query_safe('BEGIN; SELECT count(*) FROM m
 is($freed, '0', 'nothing is freed while an owner is busy');
 like($reason, qr/^process $pid is too busy to tell what its temporary table pg_temp_\d+\.mine holds \(its transaction began at /,
 	'the reason names an owner that is busy');
-# It has the question still, and answers it later, when nobody asks any more.
+# It has the question still, and answers it later, when no round asks any more.
 $owner->query_safe('COMMIT');
 frees(0, 'an owner that was asked too late answers the next round');
 owner_has($owner, 'mine', '1', 'an owner that was asked too late has its value');
