@@ -45,7 +45,8 @@ list_relations(Oid schema)
 		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
 
 		if (class->relnamespace == schema &&
-			(class->relkind == RELKIND_RELATION || class->relkind == RELKIND_INDEX))
+			(class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW ||
+			 class->relkind == RELKIND_INDEX))
 			relids = lappend_oid(relids, class->oid);
 	}
 	return relids;

@@ -19,6 +19,7 @@ use BlobTest;
 use GcTest;
 
 my $node = blob_cluster('main', conf => q(
+wal_level = replica
 autovacuum = off
 max_connections = 30
 max_prepared_transactions = 2
