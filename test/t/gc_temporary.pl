@@ -167,6 +167,14 @@ sub round_after_moment
 	return $round;
 }
 
+# Wait until the round waits for this owner, or has ended.
+sub waits_for_owner
+{
+	my ($owner_pid) = @_;
+	return poll("SELECT pid IS NULL OR waiting_for ~ '^process $owner_pid is too busy to tell what its temporary table pg_temp_\\d+\\.mine holds'
+		FROM blobext_gc_status");
+}
+
 # In a transaction that began after L: the round waits for the answer, and takes it at its end.
 # Fails without: blob_gc_blank_is_idle() (answers in any transaction): the value is freed, XB001.
 clean();
@@ -174,7 +182,7 @@ table('t2', 0);
 $owner = session('CREATE TEMPORARY TABLE mine (id integer, b blobstate)', 'INSERT INTO mine SELECT 1, value(1)');
 $pid = pid($owner);
 my $gc = round_after_moment(sub { $owner->query_safe('BEGIN; SELECT count(*) FROM mine') });
-gc_waits_for("process $pid is too busy to tell what its temporary table pg_temp_%.mine holds (its transaction began at ");
+waits_for_owner($pid);
 $owner->query_safe('INSERT INTO s.t2 SELECT * FROM mine; TRUNCATE mine; COMMIT');
 is(join('|', gc_result($gc)), '0|', 'a round goes on when the transaction of an owner has ended');
 reuse();
@@ -196,7 +204,7 @@ DO $$ DECLARE v blobstate; BEGIN SELECT b INTO v FROM mine; DROP TABLE mine; COM
 ));
 	poll(q(SELECT count(*) = 0 FROM pg_class WHERE relname = 'mine'));
 });
-gc_waits_for("process $pid is too busy to tell");
+waits_for_owner($pid);
 sql('UPDATE s.flag SET go = true');
 $owner->query_until(qr/done/, '');
 is(join('|', gc_result($gc)), '0|', 'a round waits for the procedure of an owner that has dropped its table');
@@ -214,7 +222,7 @@ $gc = round_after_moment(sub {
 	$owner->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT b FROM mine; COMMIT');
 	$owner->query_safe('TRUNCATE mine');
 });
-gc_waits_for("process $pid is too busy to tell");
+waits_for_owner($pid);
 $owner->query_safe('INSERT INTO s.t2 SELECT 1, s.take()');
 $owner->query_safe('CLOSE c');
 is(join('|', gc_result($gc)), '0|', 'a round waits for the held cursor of an owner');
@@ -238,7 +246,7 @@ owner_has($owner, 'mine', '1', 'an owner that was asked too late has its value')
 
 # One that ends while it is asked.
 $gc = round_after_moment(sub { $owner->query_safe('BEGIN; SELECT count(*) FROM mine') });
-gc_waits_for("process $pid is too busy to tell");
+waits_for_owner($pid);
 sql("SELECT pg_terminate_backend($pid)");
 is(join('|', gc_result($gc)), '1|', 'a round goes on when an owner has ended, and frees what it had');
 forget_sessions();
