@@ -57,8 +57,7 @@ typedef struct BlobGcRound
 	bool		keeps_catalog_rows; /* some are of a table that logical decoding reads */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
-	bool		is_answer;		/* no round: an owner of temporary tables marks these */
-	uint64		answer_pages;	/* that it has read */
+	struct BlobGcTelling *telling;	/* no round: an owner of temporary tables marks these */
 #ifdef USE_ASSERT_CHECKING
 	int			step;			/* of README.md: the last one that has begun */
 	const struct BlobGcNote *note;	/* of the page that is read to compare, or NULL */

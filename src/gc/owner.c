@@ -22,6 +22,7 @@
 #include "gc/notes.h"
 #include "gc/temporary.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/sinval.h"
@@ -31,6 +32,17 @@
 
 /* An owner waits so long for a lock on a catalog. */
 #define ANSWER_LOCK_TIMEOUT_MS 1000
+
+/* An answer that is being made. */
+typedef struct BlobGcTelling
+{
+	dsm_handle	handle;
+	const volatile BlobGcAnswerMemory *memory;
+	uint32		question;
+	Oid			schema;
+	uint64		pages;			/* that were read */
+	BlobGcAnswer answer;
+} BlobGcTelling;
 
 /* Relations of the temporary schema of this process that may have rows or keys. */
 static List *
@@ -60,6 +72,27 @@ refuse(Relation relation, const char *problem)
 						   problem)));
 }
 
+bool
+blob_gc_owner_page_done(BlobGcTelling *telling)
+{
+	return ++telling->pages <= BLOB_GC_ANSWER_PAGES &&
+		telling->memory->question == telling->question;
+}
+
+/* Rows and arrays of values may be in TOAST, whose pages count in advance. */
+static void
+count_toast(BlobGcRound *round)
+{
+	Oid			relid = round->relation->rd_rel->reltoastrelid;
+	Relation	toast;
+
+	if (!OidIsValid(relid))
+		return;
+	toast = relation_open(relid, AccessShareLock);
+	round->telling->pages += RelationGetNumberOfBlocks(toast);
+	relation_close(toast, AccessShareLock);
+}
+
 /* False: too many pages.  An index of one page has no key, and that page may be in no buffer. */
 static bool
 mark_opened(BlobGcRound *round)
@@ -78,6 +111,7 @@ mark_opened(BlobGcRound *round)
 	}
 	if (!blob_gc_is_heap(relation->rd_tableam))
 		refuse(relation, "is not read and written by the functions of heap alone");
+	count_toast(round);
 	return blob_gc_mark_heap(round);
 }
 
@@ -109,11 +143,12 @@ mark_relation(BlobGcRound *round, Oid relid)
  * are the same.
  */
 static void
-prepare_marking(BlobGcRound *round, BlobGcResult *result, BlobGcAnswerMemory *memory)
+prepare_marking(BlobGcRound *round, BlobGcResult *result, BlobGcTelling *telling,
+				BlobGcAnswerMemory *memory)
 {
 	memset(round, 0, sizeof(*round));
 	memset(result, 0, sizeof(*result));
-	round->is_answer = true;
+	round->telling = telling;
 	round->result = result;
 	round->options.dry_run = memory->dry_run;
 	round->context = AllocSetContextCreate(CurrentMemoryContext, "blobext temporary tables",
@@ -129,7 +164,7 @@ prepare_marking(BlobGcRound *round, BlobGcResult *result, BlobGcAnswerMemory *me
 
 /* Mark all of them for the round that this memory is of. */
 static BlobGcAnswer
-mark_own_tables(BlobGcAnswerMemory *memory, Oid schema)
+mark_own_tables(BlobGcTelling *telling, BlobGcAnswerMemory *memory)
 {
 	BlobGcRound round;
 	BlobGcResult result;
@@ -137,11 +172,11 @@ mark_own_tables(BlobGcAnswerMemory *memory, Oid schema)
 	ListCell   *cell;
 	bool		is_done = true;
 
-	prepare_marking(&round, &result, memory);
+	prepare_marking(&round, &result, telling, memory);
 	old_context = MemoryContextSwitchTo(round.context);
 	/* For TOAST, and so that the horizon of pruning is known. */
 	round.snapshot = RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
-	foreach(cell, list_relations(schema))
+	foreach(cell, list_relations(telling->schema))
 	{
 		is_done = is_done && mark_relation(&round, lfirst_oid(cell));
 	}
@@ -151,48 +186,74 @@ mark_own_tables(BlobGcAnswerMemory *memory, Oid schema)
 	return is_done ? BLOB_GC_TOLD : BLOB_GC_LARGE;
 }
 
-typedef struct Telling
+static bool
+is_for_this_process(dsm_segment *segment, uint32 question)
 {
-	dsm_handle	handle;
-	uint32		question;
-	Oid			schema;
-	BlobGcAnswer		answer;
-} Telling;
+	const BlobGcAnswerMemory *memory = dsm_segment_address(segment);
+
+	return dsm_segment_map_length(segment) >= sizeof(BlobGcAnswerMemory) &&
+		memory->magic == BLOB_GC_ANSWER_MAGIC && memory->question == question &&
+		memory->pid == MyProcPid;
+}
 
 /* A BlobAttemptStep.  If the round has ended, no process looks at the answer. */
 static void
 tell(void *argument)
 {
-	Telling    *telling = argument;
-	dsm_segment *segment = dsm_attach(telling->handle);
-	BlobGcAnswerMemory *memory;
+	BlobGcTelling *telling = argument;
+	dsm_segment *segment;
 
+	/* A damaged page would pass for one without references. */
+	if (zero_damaged_pages)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("zero_damaged_pages is on")));
+	segment = dsm_attach(telling->handle);
 	if (segment == NULL)
 		return;
-	memory = dsm_segment_address(segment);
-	if (dsm_segment_map_length(segment) >= sizeof(BlobGcAnswerMemory) &&
-		memory->magic == BLOB_GC_ANSWER_MAGIC && memory->question == telling->question)
-		telling->answer = mark_own_tables(memory, telling->schema);
+	if (is_for_this_process(segment, telling->question))
+	{
+		telling->memory = dsm_segment_address(segment);
+		telling->answer = mark_own_tables(telling, dsm_segment_address(segment));
+	}
 	dsm_detach(segment);
+	CHECK_FOR_INTERRUPTS();		/* a timeout of these locks is no error of the next command */
 }
 
 /*
- * An error is an answer.  Nothing that this transaction has set stays: the flag that it has looked
- * at a temporary table would truncate tables at its commit.
+ * An error is an answer, and none of the client's session.  The process is reading a command, and
+ * keeps cancels back: here they would leave a wait for a lock without an end, and an error would
+ * forget that they are kept back.  Nothing that this transaction has set stays: the flag that it
+ * has looked at a temporary table would truncate tables at its commit.
  */
-static void
-try_to_tell(Telling *telling)
+static ErrorData *
+attempt_to_tell(BlobGcTelling *telling)
 {
 	int			old_flags = MyXactFlags;
 	int			old_lock_timeout = LockTimeout;
+	uint32		old_holdoff = QueryCancelHoldoffCount;
+	bool		old_exit = ExitOnAnyError;
+	ErrorData  *error;
+
+	if (LockTimeout == 0 || LockTimeout > ANSWER_LOCK_TIMEOUT_MS)
+		LockTimeout = ANSWER_LOCK_TIMEOUT_MS;
+	QueryCancelHoldoffCount = 0;
+	ExitOnAnyError = false;
+	error = blob_attempt(tell, telling);
+	(void) get_timeout_indicator(LOCK_TIMEOUT, true);
+	ExitOnAnyError = old_exit;
+	QueryCancelHoldoffCount = old_holdoff;
+	LockTimeout = old_lock_timeout;
+	MyXactFlags = old_flags;
+	return error;
+}
+
+static void
+try_to_tell(BlobGcTelling *telling)
+{
 	ErrorData  *error;
 
 	blob_stop_transaction_timeout();
-	if (LockTimeout == 0 || LockTimeout > ANSWER_LOCK_TIMEOUT_MS)
-		LockTimeout = ANSWER_LOCK_TIMEOUT_MS;
-	error = blob_attempt(tell, telling);
-	LockTimeout = old_lock_timeout;
-	MyXactFlags = old_flags;
+	error = attempt_to_tell(telling);
 	Assert(!TransactionIdIsValid(GetTopTransactionIdIfAny()));
 	if (error == NULL)
 		return;
@@ -208,7 +269,7 @@ try_to_tell(Telling *telling)
 static void
 answer(BlobGcOwnerSlot *slot, uint32 question)
 {
-	Telling		telling = {.question = question, .answer = BLOB_GC_UNKNOWN};
+	BlobGcTelling telling = {.question = question, .answer = BLOB_GC_UNKNOWN};
 	Oid			toast_schema;
 
 	pg_read_barrier();
@@ -226,13 +287,32 @@ answer(BlobGcOwnerSlot *slot, uint32 question)
 }
 
 /*
+ * Once for each command of the client.  In a transaction that was begun for messages alone, the
+ * function of another library may have taken a snapshot before its commit: then the process would
+ * look for messages without end.
+ */
+static void
+look_for_messages(uint32 question)
+{
+	static uint32 last_question = 0;
+	static TimestampTz last_command = 0;
+	TimestampTz command = GetCurrentStatementStartTimestamp();
+
+	if (question == last_question && command == last_command)
+		return;
+	last_question = question;
+	last_command = command;
+	catchupInterruptPending = true;
+}
+
+/*
  * A process that is asked while it is busy looks for messages again before its next command.  One
- * that has begun this transaction for messages alone does not, else it would do so without end.
+ * that has begun this transaction for messages alone does not.
  */
 static pg_attribute_hot void
 at_transaction_event(XactEvent event, void *arg)
 {
-	BlobGcOwnerSlot  *slot;
+	BlobGcOwnerSlot *slot;
 	uint32		question;
 
 	if (MyBackendType != B_BACKEND)
@@ -245,7 +325,7 @@ at_transaction_event(XactEvent event, void *arg)
 		answer(slot, question);
 	else if ((event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
 			  event == XACT_EVENT_PREPARE) && blob_gc_blank_has_seen_something())
-		catchupInterruptPending = true;
+		look_for_messages(question);
 }
 
 void

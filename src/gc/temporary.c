@@ -112,13 +112,17 @@ answer_of(const BlobGcTold *told, const BlobGcTemporary *temporary)
 	return question != 0 && answer >> 32 == question ? (BlobGcAnswer) (uint32) answer : 0;
 }
 
-/* One question at a time: the owner alone writes to the memory. */
+/*
+ * One question at a time: this owner alone writes to the memory.  Another process may have its slot
+ * by now, and find the question there.
+ */
 static void
 send_question(BlobGcTold *told, const BlobGcTemporary *temporary)
 {
-	BlobGcOwnerSlot  *slot = &slots[temporary->owner];
+	BlobGcOwnerSlot *slot = &slots[temporary->owner];
 	uint32		question = blob_gc_blank_new_question();
 
+	told->memory->pid = temporary->pid;
 	told->memory->question = told->questions[temporary->owner] = question;
 	pg_atomic_write_u32(&slot->memory, dsm_segment_handle(told->segment));
 	pg_memory_barrier();
@@ -141,13 +145,11 @@ wake_up(const BlobGcTemporary *temporary, TimestampTz *next)
 
 /* False, with a reason noted: the owner does not answer. */
 static bool
-wait_for_answer(BlobGcRound *round, const BlobGcTemporary *temporary)
+wait_for_answer(BlobGcRound *round, const BlobGcTemporary *temporary, BlobGcWait *wait)
 {
-	BlobGcWait	wait;
 	TimestampTz next = 0;
 	char	   *since = NULL;
 
-	blob_gc_wait_begin(&wait);
 	for (;;)
 	{
 		wake_up(temporary, &next);
@@ -155,7 +157,7 @@ wait_for_answer(BlobGcRound *round, const BlobGcTemporary *temporary)
 			break;
 		if (since == NULL)
 			since = blob_gc_since(temporary->pid, false);
-		if (!blob_gc_wait_more(round, &wait,
+		if (!blob_gc_wait_more(round, wait,
 							   "process %d is too busy to tell what its temporary table %s holds%s",
 							   temporary->pid, temporary->name, since))
 			return false;
@@ -167,15 +169,17 @@ wait_for_answer(BlobGcRound *round, const BlobGcTemporary *temporary)
 
 /* False, with a reason noted: what this owner's tables refer to is not known. */
 static bool
-ask_owner(BlobGcRound *round, const BlobGcTemporary *temporary)
+ask_owner(BlobGcRound *round, const BlobGcTemporary *temporary, BlobGcWait *wait)
 {
 	int			pid = temporary->pid;
 
-	if (answer_of(round->told, temporary) == BLOB_GC_TOLD)
+	if (answer_of(round->told, temporary) == BLOB_GC_TOLD || has_ended(temporary))
 		return true;
 	send_question(round->told, temporary);
-	if (!wait_for_answer(round, temporary))
+	if (!wait_for_answer(round, temporary, wait))
 		return false;
+	if (has_ended(temporary))
+		return true;			/* an answer may be that of the next process in its slot */
 	switch (answer_of(round->told, temporary))
 	{
 		case BLOB_GC_LARGE:
@@ -190,21 +194,23 @@ ask_owner(BlobGcRound *round, const BlobGcTemporary *temporary)
 		case BLOB_GC_TOLD:
 			break;
 	}
-	return true;				/* or it has ended */
+	return true;
 }
 
 bool
 blob_gc_ask_owners(BlobGcRound *round)
 {
 	const BlobGcRoots *roots = round->roots;
+	BlobGcWait	wait;			/* for all of them: the round keeps its snapshot meanwhile */
 
+	blob_gc_wait_begin(&wait);
 	if (roots->temporary_count > 0 && round->told == NULL)
 		round->told = make_told(round);
 	if (round->told != NULL)
 		memset(round->told->questions, 0, sizeof(uint32) * blob_gc_holder_slot_count());
 	for (int i = 0; i < roots->temporary_count; i++)
 	{
-		if (!ask_owner(round, &roots->temporary[i]))
+		if (!ask_owner(round, &roots->temporary[i], &wait))
 			return false;
 	}
 	return true;

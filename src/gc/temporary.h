@@ -37,7 +37,8 @@ typedef struct BlobGcOwnerSlot
 typedef struct BlobGcAnswerMemory
 {
 	uint64		magic;
-	uint32		question;		/* the owner that has it may write; 0: none */
+	uint32		question;		/* 0: none any more */
+	int			pid;			/* the process that may write, and has this question */
 	bool		dry_run;		/* nothing is pruned */
 	BlobPageNo	end_page;
 	uint8		bits[FLEXIBLE_ARRAY_MEMBER];	/* of pages below end_page, as in BlobGcMarks */
@@ -47,6 +48,12 @@ typedef struct BlobGcAnswerMemory
 extern void blob_gc_temporary_shmem_request(void);
 extern void blob_gc_temporary_shmem_init(void);
 extern void blob_gc_owner_register(void);
+
+/*
+ * While an owner marks: a page was read.  False if it has come to BLOB_GC_ANSWER_PAGES, or the round
+ * does not wait for the answer any more.
+ */
+extern bool blob_gc_owner_page_done(struct BlobGcTelling *telling);
 
 /* The slot of this process, which is a backend. */
 extern BlobGcOwnerSlot *blob_gc_own_slot(void);

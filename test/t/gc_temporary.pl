@@ -268,7 +268,32 @@ like(substr(slurp_file($node->logfile), $offset), qr/LOG:  blobext: temporary ta
 	'the log says why an owner cannot read its table');
 $lock->query_safe('COMMIT');
 owner_has($owner, 'mine', '1', 'an owner that could not read its table keeps its connection');
+# Fails without: the count of attempt_to_tell() that is put back (a server with assertions ends).
+$owner->query_safe(q(SET statement_timeout = '200ms';
+	DO $$ BEGIN PERFORM pg_sleep(120); RAISE 'it was not cancelled'; EXCEPTION WHEN query_canceled THEN NULL; END $$;
+	RESET statement_timeout));
+pass('statements of an owner that could not read its table can be cancelled');
 frees(0, 'the owner answers when its table is not locked any more');
+
+# A catalog that is locked for long: the owner gives up, and its next command knows nothing of it.
+# Fails without: cancels that count during the answer (the owner waits on, and the round with it); the
+# indicator of the timeout that is taken back.
+my $catalog = session();
+$offset = -s $node->logfile;
+$gc = round_after_moment(sub { $catalog->query_safe($_) foreach 'BEGIN', 'LOCK TABLE pg_catalog.pg_class IN ACCESS EXCLUSIVE MODE' });
+($freed, $reason) = gc_result($gc);
+like($reason, qr/^process $pid could not read its temporary tables/, 'the reason names an owner that waits for a catalog');
+$catalog->query_safe('COMMIT');
+owner_has($owner, 'mine', '1', 'an owner that has waited for a catalog has no error');
+like(substr(slurp_file($node->logfile), $offset), qr/could not be read for the collector: canceling statement due to lock timeout/,
+	'the log says that an owner has waited for a catalog');
+frees(0, 'the owner answers when the catalog is not locked any more');
+
+# Pages that would be read as empty.  Fails without: the condition in tell().
+$owner->query_safe('SET zero_damaged_pages = on');
+($freed, $live, $reason) = gc();
+is($freed, '0', 'nothing is freed beside an owner that ignores damage');
+$owner->query_safe('RESET zero_damaged_pages');
 
 # A table of more pages than are read.  Fails without: the limit in blob_gc_page_done().
 $owner->query_safe(q(CREATE TEMPORARY TABLE large (b blobstate, filler text)));
