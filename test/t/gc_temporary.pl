@@ -176,7 +176,6 @@ sub waits_for_owner
 }
 
 # In a transaction that began after L: the round waits for the answer, and takes it at its end.
-# Fails without: blob_gc_blank_is_idle() (answers in any transaction): the value is freed, XB001.
 clean();
 table('t2', 0);
 $owner = session('CREATE TEMPORARY TABLE mine (id integer, b blobstate)', 'INSERT INTO mine SELECT 1, value(1)');
@@ -189,7 +188,8 @@ reuse();
 intact('SELECT * FROM s.t2', 1, 'what an owner took from its table is intact');
 
 # The same in a procedure, which takes the value over its commit and drops the table: it is in no later
-# list.  Fails without: (a), owners of the list of A are asked; has_holder() in blob_gc_blank_is_idle().
+# list.  Fails without: blob_gc_blank_is_idle() (an answer before any commit); where owners of the next list are asked,
+# and not those of A: the value is freed.
 clean();
 table('t2', 0);
 sql('CREATE TABLE s.flag AS SELECT false AS go');
@@ -211,7 +211,7 @@ is(join('|', gc_result($gc)), '0|', 'a round waits for the procedure of an owner
 reuse();
 intact('SELECT * FROM s.t2', 1, 'what a procedure took over its commit is intact');
 
-# A cursor WITH HOLD that was opened after L.  Fails without: has_holder().
+# A cursor WITH HOLD that was opened after L.  Fails without: has_holder() in blob_gc_blank_is_idle().
 clean();
 table('t2', 0);
 $owner = session('CREATE TEMPORARY TABLE mine (id integer, b blobstate)', 'INSERT INTO mine SELECT 1, value(1)',
