@@ -178,13 +178,16 @@ tell(void *argument)
 
 /*
  * An error is an answer.  Nothing that this transaction has set stays: the flag that it has looked
- * at a temporary table would truncate tables at its commit.
+ * at a temporary table would truncate tables at its commit.  An error resets the counters of held
+ * interrupts, and the server holds cancellation while it reads a command.
  */
 static void
 try_to_tell(Telling *telling)
 {
 	int			old_flags = MyXactFlags;
 	int			old_lock_timeout = LockTimeout;
+	uint32		old_holdoff = InterruptHoldoffCount;
+	uint32		old_cancel_holdoff = QueryCancelHoldoffCount;
 	ErrorData  *error;
 
 	blob_stop_transaction_timeout();
@@ -193,6 +196,8 @@ try_to_tell(Telling *telling)
 	error = blob_attempt(tell, telling);
 	LockTimeout = old_lock_timeout;
 	MyXactFlags = old_flags;
+	InterruptHoldoffCount = old_holdoff;
+	QueryCancelHoldoffCount = old_cancel_holdoff;
 	Assert(!TransactionIdIsValid(GetTopTransactionIdIfAny()));
 	if (error == NULL)
 		return;

@@ -268,6 +268,12 @@ like(substr(slurp_file($node->logfile), $offset), qr/LOG:  blobext: temporary ta
 	'the log says why an owner cannot read its table');
 $lock->query_safe('COMMIT');
 owner_has($owner, 'mine', '1', 'an owner that could not read its table keeps its connection');
+# Fails without: QueryCancelHoldoffCount being put back in try_to_tell(); a server with assertions ends.
+sql(q(CREATE FUNCTION s.sleeps() RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(20); RETURN 'slept';
+	EXCEPTION WHEN query_canceled THEN RETURN 'cancelled'; END $$));
+$owner->query_safe("SET statement_timeout = '200ms'");
+is($owner->query_safe('SELECT s.sleeps()'), 'cancelled', 'statements of an owner that could not read its table can be cancelled');
+$owner->query_safe('RESET statement_timeout');
 frees(0, 'the owner answers when its table is not locked any more');
 
 # A table of more pages than are read.  Fails without: the limit in blob_gc_page_done().
