@@ -230,7 +230,8 @@ attempt_to_tell(BlobGcTelling *telling)
 {
 	int			old_flags = MyXactFlags;
 	int			old_lock_timeout = LockTimeout;
-	uint32		old_holdoff = QueryCancelHoldoffCount;
+	uint32		old_holdoff = InterruptHoldoffCount;
+	uint32		old_cancel_holdoff = QueryCancelHoldoffCount;
 	bool		old_exit = ExitOnAnyError;
 	ErrorData  *error;
 
@@ -241,7 +242,8 @@ attempt_to_tell(BlobGcTelling *telling)
 	error = blob_attempt(tell, telling);
 	(void) get_timeout_indicator(LOCK_TIMEOUT, true);
 	ExitOnAnyError = old_exit;
-	QueryCancelHoldoffCount = old_holdoff;
+	InterruptHoldoffCount = old_holdoff;
+	QueryCancelHoldoffCount = old_cancel_holdoff;
 	LockTimeout = old_lock_timeout;
 	MyXactFlags = old_flags;
 	return error;

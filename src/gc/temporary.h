@@ -50,8 +50,8 @@ extern void blob_gc_temporary_shmem_init(void);
 extern void blob_gc_owner_register(void);
 
 /*
- * While an owner marks: a page was read.  False if it has come to BLOB_GC_ANSWER_PAGES, or the round
- * does not wait for the answer any more.
+ * While an owner marks: a page was read.  False if it has come to BLOB_GC_ANSWER_PAGES, or the
+ * round does not wait for the answer any more.
  */
 extern bool blob_gc_owner_page_done(struct BlobGcTelling *telling);
 
