@@ -57,7 +57,11 @@ typedef struct BlobGcRound
 	bool		keeps_catalog_rows; /* some are of a table that logical decoding reads */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
-	struct BlobGcTelling *telling;	/* no round: an owner of temporary tables marks these */
+
+	/* No round: an owner of temporary tables marks these, while *asked is the question; or NULL. */
+	const volatile uint32 *asked;
+	uint32		question;
+	uint64		answer_pages;	/* that it has read */
 #ifdef USE_ASSERT_CHECKING
 	int			step;			/* of README.md: the last one that has begun */
 	const struct BlobGcNote *note;	/* of the page that is read to compare, or NULL */

@@ -33,17 +33,6 @@
 /* An owner waits so long for a lock on a catalog. */
 #define ANSWER_LOCK_TIMEOUT_MS 1000
 
-/* An answer that is being made. */
-typedef struct BlobGcTelling
-{
-	dsm_handle	handle;
-	const volatile BlobGcAnswerMemory *memory;
-	uint32		question;
-	Oid			schema;
-	uint64		pages;			/* that were read */
-	BlobGcAnswer answer;
-} BlobGcTelling;
-
 /* Relations of the temporary schema of this process that may have rows or keys. */
 static List *
 list_relations(Oid schema)
@@ -72,13 +61,6 @@ refuse(Relation relation, const char *problem)
 						   problem)));
 }
 
-bool
-blob_gc_owner_page_done(BlobGcTelling *telling)
-{
-	return ++telling->pages <= BLOB_GC_ANSWER_PAGES &&
-		telling->memory->question == telling->question;
-}
-
 /* Rows and arrays of values may be in TOAST, whose pages count in advance. */
 static void
 count_toast(BlobGcRound *round)
@@ -89,7 +71,7 @@ count_toast(BlobGcRound *round)
 	if (!OidIsValid(relid))
 		return;
 	toast = relation_open(relid, AccessShareLock);
-	round->telling->pages += RelationGetNumberOfBlocks(toast);
+	round->answer_pages += RelationGetNumberOfBlocks(toast);
 	relation_close(toast, AccessShareLock);
 }
 
@@ -143,12 +125,12 @@ mark_relation(BlobGcRound *round, Oid relid)
  * are the same.
  */
 static void
-prepare_marking(BlobGcRound *round, BlobGcResult *result, BlobGcTelling *telling,
-				BlobGcAnswerMemory *memory)
+prepare_marking(BlobGcRound *round, BlobGcResult *result, BlobGcAnswerMemory *memory)
 {
 	memset(round, 0, sizeof(*round));
 	memset(result, 0, sizeof(*result));
-	round->telling = telling;
+	round->asked = &memory->question;
+	round->question = memory->question;
 	round->result = result;
 	round->options.dry_run = memory->dry_run;
 	round->context = AllocSetContextCreate(CurrentMemoryContext, "blobext temporary tables",
@@ -164,7 +146,7 @@ prepare_marking(BlobGcRound *round, BlobGcResult *result, BlobGcTelling *telling
 
 /* Mark all of them for the round that this memory is of. */
 static BlobGcAnswer
-mark_own_tables(BlobGcTelling *telling, BlobGcAnswerMemory *memory)
+mark_own_tables(BlobGcAnswerMemory *memory, Oid schema)
 {
 	BlobGcRound round;
 	BlobGcResult result;
@@ -172,11 +154,11 @@ mark_own_tables(BlobGcTelling *telling, BlobGcAnswerMemory *memory)
 	ListCell   *cell;
 	bool		is_done = true;
 
-	prepare_marking(&round, &result, telling, memory);
+	prepare_marking(&round, &result, memory);
 	old_context = MemoryContextSwitchTo(round.context);
 	/* For TOAST, and so that the horizon of pruning is known. */
 	round.snapshot = RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
-	foreach(cell, list_relations(telling->schema))
+	foreach(cell, list_relations(schema))
 	{
 		is_done = is_done && mark_relation(&round, lfirst_oid(cell));
 	}
@@ -185,6 +167,14 @@ mark_own_tables(BlobGcTelling *telling, BlobGcAnswerMemory *memory)
 	MemoryContextDelete(round.context);
 	return is_done ? BLOB_GC_TOLD : BLOB_GC_LARGE;
 }
+
+typedef struct Telling
+{
+	dsm_handle	handle;
+	uint32		question;
+	Oid			schema;
+	BlobGcAnswer answer;
+} Telling;
 
 static bool
 is_for_this_process(dsm_segment *segment, uint32 question)
@@ -200,7 +190,7 @@ is_for_this_process(dsm_segment *segment, uint32 question)
 static void
 tell(void *argument)
 {
-	BlobGcTelling *telling = argument;
+	Telling *telling = argument;
 	dsm_segment *segment;
 
 	/* A damaged page would pass for one without references. */
@@ -211,10 +201,7 @@ tell(void *argument)
 	if (segment == NULL)
 		return;
 	if (is_for_this_process(segment, telling->question))
-	{
-		telling->memory = dsm_segment_address(segment);
-		telling->answer = mark_own_tables(telling, dsm_segment_address(segment));
-	}
+		telling->answer = mark_own_tables(dsm_segment_address(segment), telling->schema);
 	dsm_detach(segment);
 	CHECK_FOR_INTERRUPTS();		/* a timeout of these locks is no error of the next command */
 }
@@ -226,7 +213,7 @@ tell(void *argument)
  * has looked at a temporary table would truncate tables at its commit.
  */
 static ErrorData *
-attempt_to_tell(BlobGcTelling *telling)
+attempt_to_tell(Telling *telling)
 {
 	int			old_flags = MyXactFlags;
 	int			old_lock_timeout = LockTimeout;
@@ -250,7 +237,7 @@ attempt_to_tell(BlobGcTelling *telling)
 }
 
 static void
-try_to_tell(BlobGcTelling *telling)
+try_to_tell(Telling *telling)
 {
 	ErrorData  *error;
 
@@ -271,7 +258,7 @@ try_to_tell(BlobGcTelling *telling)
 static void
 answer(BlobGcOwnerSlot *slot, uint32 question)
 {
-	BlobGcTelling telling = {.question = question, .answer = BLOB_GC_UNKNOWN};
+	Telling telling = {.question = question, .answer = BLOB_GC_UNKNOWN};
 	Oid			toast_schema;
 
 	pg_read_barrier();

@@ -49,12 +49,6 @@ extern void blob_gc_temporary_shmem_request(void);
 extern void blob_gc_temporary_shmem_init(void);
 extern void blob_gc_owner_register(void);
 
-/*
- * While an owner marks: a page was read.  False if it has come to BLOB_GC_ANSWER_PAGES, or the
- * round does not wait for the answer any more.
- */
-extern bool blob_gc_owner_page_done(struct BlobGcTelling *telling);
-
 /* The slot of this process, which is a backend. */
 extern BlobGcOwnerSlot *blob_gc_own_slot(void);
 
