@@ -190,7 +190,7 @@ is_for_this_process(dsm_segment *segment, uint32 question)
 static void
 tell(void *argument)
 {
-	Telling *telling = argument;
+	Telling    *telling = argument;
 	dsm_segment *segment;
 
 	/* A damaged page would pass for one without references. */
@@ -258,7 +258,7 @@ try_to_tell(Telling *telling)
 static void
 answer(BlobGcOwnerSlot *slot, uint32 question)
 {
-	Telling telling = {.question = question, .answer = BLOB_GC_UNKNOWN};
+	Telling		telling = {.question = question, .answer = BLOB_GC_UNKNOWN};
 	Oid			toast_schema;
 
 	pg_read_barrier();
