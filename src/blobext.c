@@ -21,6 +21,7 @@
 #include "gc/constants.h"
 #include "gc/holders.h"
 #include "gc/status.h"
+#include "gc/temporary.h"
 #include "hooks/hooks.h"
 #include "io/io.h"
 #include "io/syncer.h"
@@ -50,6 +51,7 @@ request_shared_memory(void)
 	blob_known_digests_shmem_request();
 	blob_gc_holders_shmem_request();
 	blob_gc_blank_shmem_request();
+	blob_gc_temporary_shmem_request();
 	blob_gc_status_shmem_request();
 	blob_autogc_schedule_shmem_request();
 	blob_progress_shmem_request();
@@ -68,6 +70,7 @@ initialize_shared_memory(void)
 	blob_known_digests_shmem_init();
 	blob_gc_holders_shmem_init();
 	blob_gc_blank_shmem_init();
+	blob_gc_temporary_shmem_init();
 	blob_gc_status_shmem_init();
 	blob_autogc_schedule_shmem_init();
 	blob_progress_shmem_init();
@@ -103,12 +106,14 @@ _PG_init(void)
 	/*
 	 * Callbacks.  PostgreSQL calls the transaction callback first that was registered last.  A
 	 * cursor WITH HOLD outlives a commit that fails in its callbacks, so it must be registered
-	 * before content is made crash-safe, which can fail.
+	 * before content is made crash-safe, which can fail, and before temporary tables are read for a
+	 * round, which asks for cursors.
 	 *
 	 * Callbacks that most processes do not need are registered when they are: for catalogs
 	 * (core/catalog.c), indexes (assign/content_index.c) and reading ahead (extents/readahead.c).
 	 */
 	blob_durability_register();
+	blob_gc_owner_register();
 	blob_gc_holders_register();
 	blob_gc_constants_register();
 	blob_gc_blank_register();

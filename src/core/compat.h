@@ -105,31 +105,38 @@
 
 /*
  * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered from
- * 0.  The process with this number (or NULL); the process that owns this temporary schema; the
- * number in a virtual transaction id, in its lock tag, and of this process; the local id of a
- * process's transaction; are two entries of the lock table of one transaction?  Of storage/lock.h,
- * what storage/procsignal.h wants to signal a virtual transaction's process.
+ * 0.  The process with this number (or NULL); the number of the process that owns this temporary
+ * schema; the number in a virtual transaction id, in its lock tag, and of this process; the local
+ * id of a process's transaction; are two entries of the lock table of one transaction?  What
+ * storage/procsignal.h wants to signal a virtual transaction's process, or one with this number.
  */
 #if PG_VERSION_NUM >= 170000
 #define blob_backend_process(number) ProcNumberGetProc(number)
-#define blob_temporary_schema_process(schema) \
-	ProcNumberGetProc(GetTempNamespaceProcNumber(schema))
+#define blob_temporary_schema_backend(schema) GetTempNamespaceProcNumber(schema)
 #define blob_backend_of_transaction(vxid) ((vxid).procNumber)
 #define blob_backend_of_tag(tag) ((int) (tag)->locktag_field1)
 #define blob_own_backend() MyProcNumber
 #define blob_local_transaction(process) ((process)->vxid.lxid)
 #define blob_locks_of_one(a, b) VirtualTransactionIdEquals((a)->vxid, (b)->vxid)
 #define blob_signal_slot(vxid) ((vxid).procNumber)
+#define blob_backend_signal_slot(number) (number)
 #else
 #define blob_backend_process(number) BackendIdGetProc((number) + 1)
-#define blob_temporary_schema_process(schema) \
-	BackendIdGetProc(GetTempNamespaceBackendId(schema))
+#define blob_temporary_schema_backend(schema) (GetTempNamespaceBackendId(schema) - 1)
 #define blob_backend_of_transaction(vxid) ((vxid).backendId - 1)
 #define blob_backend_of_tag(tag) ((int) (tag)->locktag_field1 - 1)
 #define blob_own_backend() (MyBackendId - 1)
 #define blob_local_transaction(process) ((process)->lxid)
 #define blob_locks_of_one(a, b) ((a)->backend == (b)->backend && (a)->lxid == (b)->lxid)
 #define blob_signal_slot(vxid) ((vxid).backendId)
+#define blob_backend_signal_slot(number) ((number) + 1)
+#endif
+
+/* storage/proc.h, utils/timeout.h: this transaction is not ended by transaction_timeout */
+#if PG_VERSION_NUM >= 170000
+#define blob_stop_transaction_timeout() disable_timeout(TRANSACTION_TIMEOUT, false)
+#else
+#define blob_stop_transaction_timeout() ((void) 0)
 #endif
 
 /* libpq/libpq.h: has the server read bytes of its client that it has not taken yet? */

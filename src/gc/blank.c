@@ -26,6 +26,8 @@
 #include "storage/shmem.h"
 #include "storage/sinval.h"
 #include "storage/sinvaladt.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -127,6 +129,24 @@ is_blank(void)
 		transaction != spoilt && has_seen_nothing() &&
 		!TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
 		GetCurrentTransactionNestLevel() == 1 && !has_holder() && !am_walsender;
+}
+
+/* A snapshot of the catalogs may be left from messages about them: it goes first. */
+bool
+blob_gc_blank_is_idle(void)
+{
+	if (MyBackendType != B_BACKEND || am_walsender || debug_query_string != NULL ||
+		ActivePortal != NULL || IsTransactionBlock())
+		return false;
+	InvalidateCatalogSnapshot();
+	return has_seen_nothing() && !TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+		GetCurrentTransactionNestLevel() == 1 && !has_holder();
+}
+
+bool
+blob_gc_blank_has_seen_something(void)
+{
+	return FirstSnapshotSet;
 }
 
 static bool

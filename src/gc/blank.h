@@ -40,6 +40,13 @@ extern void blob_gc_blank_ask(uint32 question, const VirtualTransactionId *trans
 							  int count);
 extern bool blob_gc_blank_answered(uint32 question, VirtualTransactionId transaction);
 
+/*
+ * Is this process idle, in a transaction that it has begun for messages alone, and without a value
+ * in memory?  To be asked before that commits.  Has this transaction taken a snapshot?
+ */
+extern bool blob_gc_blank_is_idle(void);
+extern bool blob_gc_blank_has_seen_something(void);
+
 /* A query is about to run: its transaction has a snapshot. */
 #ifdef USE_ASSERT_CHECKING
 extern void blob_gc_blank_assert_seen(void);

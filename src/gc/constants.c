@@ -130,6 +130,13 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *
 	relation_count = 0;
 }
 
+/* Which relations have constants is not looked up: nothing may fail where this is called. */
+void
+blob_gc_constants_give_up_own(void)
+{
+	gives_up = gives_up_plans = gives_up_all = true;
+}
+
 void
 blob_gc_constants_register(void)
 {

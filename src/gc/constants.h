@@ -26,4 +26,7 @@ extern void blob_gc_constants_give_up(void);
 /* The same for the backends of standbys, which must have replayed the sweep before. */
 extern void blob_gc_constants_log(void);
 
+/* This process gives up all of them when its transaction has ended.  Cannot fail. */
+extern void blob_gc_constants_give_up_own(void);
+
 #endif							/* BLOB_GC_CONSTANTS_H */

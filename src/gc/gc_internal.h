@@ -46,6 +46,8 @@ typedef struct BlobGcRound
 	XLogRecPtr	slot_position;	/* W */
 	uint64		allocated_pages;	/* counter at the cutoff */
 	bool		is_empty;		/* nothing was ever stored here */
+	uint32		last_moment;	/* the question that was drawn after the last L */
+	struct BlobGcTold *told;	/* what owners of temporary tables have told, or NULL */
 	BlobGcMarks marks;
 	struct BlobGcNotes *notes;	/* during steps 8 and 9 */
 	BufferAccessStrategy strategy;
@@ -55,6 +57,11 @@ typedef struct BlobGcRound
 	bool		keeps_catalog_rows; /* some are of a table that logical decoding reads */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
+
+	/* No round: an owner of temporary tables marks these, while *asked is the question; or NULL. */
+	const volatile uint32 *asked;
+	uint32		question;
+	uint64		answer_pages;	/* that it has read */
 #ifdef USE_ASSERT_CHECKING
 	int			step;			/* of README.md: the last one that has begun */
 	const struct BlobGcNote *note;	/* of the page that is read to compare, or NULL */
@@ -148,8 +155,12 @@ extern bool blob_gc_is_content_error(int sqlstate);
 pg_noreturn extern void blob_gc_report_damage(BlobGcRound *round, ItemPointer place,
 											  const char *problem);
 
-/* scan.c: step 8, all of it. */
+/*
+ * scan.c: step 8, all of it.  List the columns of the opened relation that can hold values, in the
+ * context of the round; returns BlobGcRoot.columns of it.
+ */
 extern bool blob_gc_mark_roots(BlobGcRound *round);
+extern uint64 blob_gc_list_columns(BlobGcRound *round);
 
 /* heap.c and btree.c: step 8; the relation is open, its columns are listed. */
 extern bool blob_gc_mark_heap(BlobGcRound *round);

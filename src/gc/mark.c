@@ -9,6 +9,7 @@
 #include "core/descriptor.h"
 #include "gc/gc_internal.h"
 #include "gc/notes.h"
+#include "gc/temporary.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -31,6 +32,7 @@ blob_gc_marks_begin(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_pa
 	marks->end_page = end_page;
 	marks->bits = make_bits(round);
 	marks->kept_bits = NULL;
+	blob_gc_told_mark(round);
 }
 
 void

@@ -70,6 +70,13 @@ hash_row_types(const BlobGcRoots *roots)
 		if (root->kind != RELKIND_INDEX)
 			hash = hash_combine64(hash_combine64(hash, root->relid), root->columns);
 	}
+	for (int i = 0; i < roots->temporary_count; i++)
+	{
+		const BlobGcTemporary *temporary = &roots->temporary[i];
+
+		if (!temporary->is_index)
+			hash = hash_combine64(hash_combine64(hash, temporary->relid), temporary->columns);
+	}
 	return hash;
 }
 
@@ -86,6 +93,12 @@ can_trust_map(void)
 #else
 	return false;
 #endif
+}
+
+void
+blob_gc_notes_use_none(BlobGcRound *round)
+{
+	round->notes = MemoryContextAllocZero(round->context, sizeof(BlobGcNotes));
 }
 
 static void

@@ -29,6 +29,9 @@ typedef struct BlobGcNote
 extern void blob_gc_notes_open(struct BlobGcRound *round, bool write);
 extern void blob_gc_notes_close(struct BlobGcRound *round, bool is_complete);
 
+/* Marking begins, and knows no notes nor makes any: neither open nor close. */
+extern void blob_gc_notes_use_none(struct BlobGcRound *round);
+
 /*
  * A table that is being marked, or has no notes: its blocks are passed in ascending order, each
  * once.  find: true if the page has not changed since it was noted; its note is kept, and is there

@@ -296,6 +296,7 @@ blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants)
 		if (give_up_constants)
 			blob_gc_constants_give_up();
 		pass = begin_pass();
+		round->last_moment = pass->question;
 		for (ask(pass); pass_blocks(pass, &blocker); ask(pass))
 		{
 			name(&named, &blocker);

@@ -20,7 +20,6 @@
 #include "core/compat.h"
 #include "gc/methods.h"
 #include "gc/roots.h"
-#include "gc/since.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -52,7 +51,8 @@ typedef struct Listing
 	HTAB	   *types;
 	HTAB	   *relations;
 	BlobGcRoots *roots;
-	int			room;
+	int			room;			/* for items */
+	int			temporary_room;
 } Listing;
 
 uint64
@@ -233,26 +233,11 @@ has_storage(Form_pg_class class)
 		class->relkind == RELKIND_INDEX;
 }
 
-/*
- * Temporary tables of other sessions cannot be read.  A table that a session left
- * behind when it ended is out of reach for all.
- */
 static bool
-is_foreign_temporary(Listing *listing, Form_pg_class class)
+is_foreign_temporary(Form_pg_class class)
 {
-	if (class->relpersistence != RELPERSISTENCE_TEMP || !has_storage(class) ||
-		isTempOrTempToastNamespace(class->relnamespace))
-		return false;
-	if (checkTempNamespaceStatus(class->relnamespace) == TEMP_NAMESPACE_IN_USE)
-	{
-		PGPROC	   *process = blob_temporary_schema_process(class->relnamespace);
-		int			pid = process == NULL ? 0 : process->pid;
-
-		note_obstacle(listing, psprintf("process %d has a temporary table %s that can hold "
-										"values%s", pid, qualified_name(class),
-										blob_gc_since(pid, true)));
-	}
-	return true;
+	return class->relpersistence == RELPERSISTENCE_TEMP && has_storage(class) &&
+		!isTempOrTempToastNamespace(class->relnamespace);
 }
 
 static void
@@ -264,6 +249,37 @@ check_access_method(Listing *listing, Form_pg_class class)
 		note_obstacle(listing, psprintf("%s %s %s",
 										class->relkind == RELKIND_INDEX ? "index" : "table",
 										qualified_name(class), strangeness));
+}
+
+/*
+ * A temporary table of another session, which that one reads.  A table that a session left behind
+ * when it ended is out of reach for all.  One whose process ends just now is about to be.
+ */
+static void
+add_temporary(Listing *listing, Form_pg_class class, const RelationEntry *entry)
+{
+	BlobGcRoots *roots = listing->roots;
+	int			owner = blob_temporary_schema_backend(class->relnamespace);
+	PGPROC	   *process;
+	BlobGcTemporary *temporary;
+
+	if (checkTempNamespaceStatus(class->relnamespace) != TEMP_NAMESPACE_IN_USE ||
+		(process = blob_backend_process(owner)) == NULL)
+		return;
+	check_access_method(listing, class);
+	if (roots->temporary_count == listing->temporary_room)
+	{
+		listing->temporary_room *= 2;
+		roots->temporary = repalloc_huge(roots->temporary,
+										 sizeof(BlobGcTemporary) * listing->temporary_room);
+	}
+	temporary = &roots->temporary[roots->temporary_count++];
+	temporary->relid = class->oid;
+	temporary->owner = owner;
+	temporary->pid = process->pid;
+	temporary->is_index = class->relkind == RELKIND_INDEX;
+	temporary->columns = entry->columns;
+	temporary->name = qualified_name(class);
 }
 
 /* Add a relation to the list, which grows as needed. */
@@ -306,8 +322,13 @@ read_relations(Listing *listing, Snapshot snapshot)
 		RelationEntry *entry = hash_search(listing->relations, &class->oid, HASH_FIND, NULL);
 
 		CHECK_FOR_INTERRUPTS();
-		if (entry == NULL || !entry->holds || is_foreign_temporary(listing, class))
+		if (entry == NULL || !entry->holds)
 			continue;
+		if (is_foreign_temporary(class))
+		{
+			add_temporary(listing, class, entry);
+			continue;
+		}
 		check_access_method(listing, class);
 		add_root(listing, class, entry);
 	}
@@ -322,10 +343,12 @@ blob_gc_list_roots(MemoryContext context)
 		.types = make_table("blobext collector types", sizeof(TypeEntry)),
 		.relations = make_table("blobext collector relations", sizeof(RelationEntry)),
 		.roots = palloc0(sizeof(BlobGcRoots)),
-		.room = 64
+		.room = 64,
+		.temporary_room = 16
 	};
 
 	listing.roots->items = palloc(sizeof(BlobGcRoot) * listing.room);
+	listing.roots->temporary = palloc(sizeof(BlobGcTemporary) * listing.temporary_room);
 	check_prepared_transactions(&listing);	/* first: those that end now are in the catalogs */
 	if (listing.roots->obstacle != NULL)
 	{
@@ -341,16 +364,35 @@ blob_gc_list_roots(MemoryContext context)
 	SerializeSnapshot(snapshot, listing.roots->snapshot);
 	UnregisterSnapshot(snapshot);
 	qsort(listing.roots->items, listing.roots->count, sizeof(BlobGcRoot), oid_cmp);
+	qsort(listing.roots->temporary, listing.roots->temporary_count, sizeof(BlobGcTemporary),
+		  oid_cmp);
 	hash_destroy(listing.types);
 	hash_destroy(listing.relations);
 	MemoryContextSwitchTo(old_context);
 	return listing.roots;
 }
 
+/* One that is in both lists has the same columns. */
+static bool
+temporary_equal(const BlobGcRoots *left, const BlobGcRoots *right)
+{
+	for (int i = 0, j = 0; i < left->temporary_count && j < right->temporary_count;)
+	{
+		const BlobGcTemporary *a = &left->temporary[i];
+		const BlobGcTemporary *b = &right->temporary[j];
+
+		if (a->relid == b->relid && a->columns != b->columns)
+			return false;
+		i += a->relid <= b->relid;
+		j += b->relid <= a->relid;
+	}
+	return true;
+}
+
 bool
 blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right)
 {
-	if (left->count != right->count)
+	if (left->count != right->count || !temporary_equal(left, right))
 		return false;
 	for (int i = 0; i < left->count; i++)
 	{

@@ -30,10 +30,23 @@ typedef struct BlobGcRoot
 	uint64		high_key_pages; /* the same of high keys and of keys on inner pages */
 } BlobGcRoot;
 
+/* A temporary table, or an index of one, of another session that is there. */
+typedef struct BlobGcTemporary
+{
+	Oid			relid;			/* first, for oid_cmp() */
+	int			owner;			/* the number of its process */
+	int			pid;			/* of that process */
+	bool		is_index;
+	uint64		columns;		/* as in BlobGcRoot */
+	char	   *name;			/* qualified */
+} BlobGcTemporary;
+
 typedef struct BlobGcRoots
 {
 	int			count;
 	BlobGcRoot *items;			/* ordered by relid */
+	int			temporary_count;
+	BlobGcTemporary *temporary; /* ordered by relid */
 	char	   *obstacle;		/* why the collector cannot work, or NULL */
 	char	   *snapshot;		/* of the list, serialized; may be NULL with an obstacle */
 } BlobGcRoots;
@@ -44,7 +57,10 @@ typedef struct BlobGcRoots
  */
 extern BlobGcRoots *blob_gc_list_roots(MemoryContext context);
 
-/* Whether two lists show the same relations, files and columns. */
+/*
+ * Whether two lists show the same relations, files and columns.  Temporary tables of other sessions
+ * may come and go, and have the same columns if they are in both.
+ */
 extern bool blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right);
 
 /*

@@ -15,6 +15,7 @@
 #include "extents/damage_look.h"
 #include "gc/gc_internal.h"
 #include "gc/notes.h"
+#include "gc/temporary.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -36,6 +37,7 @@ assert_quiet(BlobGcRound *round)
 
 	Assert(round->roots != NULL && round->roots->obstacle == NULL);
 	Assert(!blob_gc_older_snapshot_exists(round, &pid));
+	blob_gc_temporary_assert_answered(round);
 }
 
 /*
@@ -66,7 +68,7 @@ assert_step(BlobGcRound *round, int step)
 
 /*
  * Steps 4 to 6, and before them steps 5 and 3 once more, for constants and for snapshots that were
- * being imported.
+ * being imported.  Owners of temporary tables are asked when all others have nothing in memory.
  */
 static bool
 settle_roots(BlobGcRound *round)
@@ -84,13 +86,15 @@ settle_roots(BlobGcRound *round)
 		if (round->roots->obstacle != NULL)
 			return blob_gc_skip(round, "%s", round->roots->obstacle);
 		assert_step(round, 5);
-		if (!blob_gc_wait_for_transactions(round, true) || !blob_gc_wait_for_snapshots(round))
+		if (!blob_gc_wait_for_transactions(round, true) || !blob_gc_wait_for_snapshots(round) ||
+			!blob_gc_ask_owners(round))
 			return false;
 		assert_step(round, 6);
 		again = blob_gc_list_roots(round->context);
 		if (again->obstacle != NULL)
 			return blob_gc_skip(round, "%s", again->obstacle);
-		if (blob_gc_roots_equal(round->roots, again) && !blob_gc_columns_were_made(round->roots))
+		if (blob_gc_roots_equal(round->roots, again) &&
+			!blob_gc_columns_were_made(round->roots) && blob_gc_owners_have_answered(round, again))
 			return true;
 		if (!blob_gc_wait_more(round, &wait, "tables are created or changed all the time"))
 			return false;
@@ -266,6 +270,7 @@ run_round(BlobGcRound *round)
 	}
 	if (!round->options.dry_run)
 		blob_damage_forget_freed(&round->store);
+	blob_gc_told_end(round);
 	if (round->snapshot != NULL)
 		UnregisterSnapshot(round->snapshot);
 	blob_store_close(&round->store);

@@ -15,12 +15,8 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/*
- * Whether the relation is still what the list says; lists its columns.  Its routine counts, not
- * what the handler has returned for the list: the pages are read as heap's.
- */
-static bool
-matches_root(BlobGcRound *round, const BlobGcRoot *root)
+uint64
+blob_gc_list_columns(BlobGcRound *round)
 {
 	TupleDesc	row_type = RelationGetDescr(round->relation);
 	uint64		hash = 0;
@@ -38,7 +34,18 @@ matches_root(BlobGcRound *round, const BlobGcRoot *root)
 		round->columns[round->column_count].type = column->atttypid;
 		round->column_count++;
 	}
-	return hash == root->columns && round->relation->rd_rel->relfilenode == root->file &&
+	return hash;
+}
+
+/*
+ * Whether the relation is still what the list says; lists its columns.  Its routine counts, not
+ * what the handler has returned for the list: the pages are read as heap's.
+ */
+static bool
+matches_root(BlobGcRound *round, const BlobGcRoot *root)
+{
+	return blob_gc_list_columns(round) == root->columns &&
+		round->relation->rd_rel->relfilenode == root->file &&
 		round->relation->rd_rel->reltablespace == root->tablespace &&
 		(root->kind == RELKIND_INDEX || blob_gc_is_heap(round->relation->rd_tableam)) &&
 		(round->relation->rd_index == NULL || round->relation->rd_index->indisready);

@@ -13,6 +13,7 @@
 #include "core/settings.h"
 #include "gc/gc_internal.h"
 #include "gc/holders.h"
+#include "gc/temporary.h"
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "storage/lmgr.h"
@@ -211,6 +212,9 @@ blob_gc_page_done(BlobGcRound *round)
 	const BlobGcOptions *options = &round->options;
 
 	CHECK_FOR_INTERRUPTS();
+	if (round->asked != NULL)
+		return ++round->answer_pages <= BLOB_GC_ANSWER_PAGES &&
+			*round->asked == round->question;
 	blob_gc_status_page_done();
 	if (options->cost_delay_ms > 0 && ++round->delay_balance >= options->cost_limit_pages)
 	{

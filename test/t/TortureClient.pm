@@ -368,15 +368,24 @@ sub take_over
 	return !$other->{is_gone};
 }
 
+# The values are nowhere else, while rounds ask the idle session what its table refers to.
 sub temporary_table
 {
 	my ($self) = @_;
-	my @end = rand() < 0.3 ? ('ROLLBACK') : ('COMMIT', 'INSERT INTO q (digest, b)
-		SELECT digest, b FROM mine', 'SELECT count(verified(digest, b)) FROM mine',
-		rand() < 0.2 ? () : ('DROP TABLE mine'));
-	return $self->all('DROP TABLE IF EXISTS mine', 'BEGIN', sprintf('CREATE TEMPORARY TABLE mine AS
-		SELECT digest, b FROM everything ORDER BY md5(id || $$%d$$) LIMIT 5', key()), remove(), @end)
-	  && $self->all('DISCARD TEMP');
+	my @fill = (sprintf('SELECT digest, b FROM everything ORDER BY md5(id || $$%d$$) LIMIT 5', key()), remove());
+	my $is_rolled_back = rand() < 0.2;
+
+	$self->all('DROP TABLE IF EXISTS mine', 'BEGIN', "CREATE TEMPORARY TABLE mine AS $fill[0]", $fill[1],
+		$is_rolled_back ? 'ROLLBACK' : 'COMMIT') or return;
+	for (1 .. $is_rolled_back ? 0 : rand(6))
+	{
+		sleep(rand(1));
+		$self->all(one_of('SELECT count(verified(digest, b)) FROM mine', 'DELETE FROM mine WHERE random() < 0.3',
+			"INSERT INTO mine $fill[0]", 'CREATE INDEX ON mine (b)', 'VACUUM mine',
+			'INSERT INTO q (digest, b) SELECT digest, b FROM mine')) or return;
+	}
+	return $self->all($is_rolled_back || rand() < 0.2 ? () : ('SELECT count(verified(digest, b)) FROM mine', 'TRUNCATE mine'),
+		rand() < 0.3 ? () : 'DISCARD TEMP');
 }
 
 sub procedure
@@ -495,11 +504,11 @@ sub maintain
 # Weights: of all deeds; of deeds that keep values or snapshots; of short deeds.
 my %deeds = (
 	all => [ [ 50, 'transaction' ], [ 4, 'prepare' ], [ 6, 'held_cursor' ], [ 6, 'slow_reader' ],
-		[ 2, 'exported_snapshot' ], [ 1, 'temporary_table' ], [ 7, 'procedure' ],
+		[ 2, 'exported_snapshot' ], [ 4, 'temporary_table' ], [ 7, 'procedure' ],
 		[ 2, 'prepared_statement' ], [ 2, 'truncate' ], [ 1, 'detach' ], [ 6, 'vacuum' ],
 		[ 6, 'dedup' ], [ 5, 'recompress' ], [ 1, 'burst' ], [ 2, 'maintain' ] ],
 	keep => [ [ 4, 'held_cursor' ], [ 4, 'slow_reader' ], [ 6, 'exported_snapshot' ],
-		[ 5, 'procedure' ], [ 1, 'temporary_table' ], [ 1, 'transaction' ] ],
+		[ 5, 'procedure' ], [ 4, 'temporary_table' ], [ 1, 'transaction' ] ],
 	short => [ [ 200, 'transaction' ], [ 30, 'vacuum' ], [ 20, 'dedup' ], [ 15, 'recompress' ],
 		[ 2, 'burst' ], [ 4, 'prepared_statement' ], [ 0.1, 'maintain' ], [ 0.1, 'truncate' ] ]);
 
