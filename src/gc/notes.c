@@ -16,6 +16,7 @@
 #include "gc/gc_internal.h"
 #include "gc/notes.h"
 #include "gc/notes_file.h"
+#include "gc/summaries.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
@@ -43,6 +44,8 @@ typedef struct BlobGcNotes
 	bool		can_trust_map;
 	bool		is_table;		/* one that gets notes is being marked */
 	bool		is_valid;		/* the last section is of this place, and says what is there */
+	bool		is_by_summaries;	/* but for pages that the summaries name */
+	BlobGcSummaries *summaries; /* or NULL */
 	uint32		last_at;		/* where the references of the block that comes next begin */
 	bool		is_visible[BLOB_GC_SECTION_BLOCKS]; /* in the map, when the section began */
 
@@ -104,6 +107,13 @@ blob_gc_notes_open(BlobGcRound *round, bool write)
 	make_room(round, &notes->next);
 	notes->row_types = hash_row_types(round->roots);
 	notes->can_trust_map = can_trust_map();
+	if (notes->can_trust_map)
+	{
+		MemoryContext old_context = MemoryContextSwitchTo(round->context);
+
+		notes->summaries = blob_gc_summaries_open();
+		MemoryContextSwitchTo(old_context);
+	}
 	blob_gc_notes_file_open(&notes->in, &round->store.id, blob_gc_status_notes());
 	if (write)
 		blob_gc_notes_file_make(&notes->out, &round->store.id);
@@ -165,17 +175,30 @@ compare_places(const BlobGcSection *left, const BlobGcSection *right)
 	return left->first_block < right->first_block ? -1 : left->first_block > right->first_block;
 }
 
-/* Does the section of the last round tell about this one? */
+/* Is the section of the last round of this place, and this file, with the same columns? */
 static bool
-is_valid(const BlobGcNotes *notes)
+is_same(const BlobGcNotes *notes)
 {
 	const BlobGcSection *last = &notes->last.fixed;
 	const BlobGcSection *next = &notes->next.fixed;
 
 	return notes->has_last && compare_places(last, next) == 0 &&
 		last->file == next->file && last->tablespace == next->tablespace &&
-		last->columns == next->columns && !XLogRecPtrIsInvalid(next->position) &&
-		last->position == next->position;
+		last->columns == next->columns && !XLogRecPtrIsInvalid(next->position);
+}
+
+/* Does the section of the last round tell about this one, and about which of its pages? */
+static void
+compare_sections(BlobGcNotes *notes)
+{
+	const BlobGcSection *last = &notes->last.fixed;
+	const BlobGcSection *next = &notes->next.fixed;
+
+	notes->is_valid = is_same(notes) && last->position == next->position;
+	notes->is_by_summaries = !notes->is_valid && is_same(notes) &&
+		next->position <= blob_gc_summaries_end(notes->summaries) &&
+		blob_gc_summaries_cover(notes->summaries, last->since);
+	notes->is_valid |= notes->is_by_summaries;
 }
 
 static void
@@ -214,12 +237,13 @@ begin_section(BlobGcRound *round, BlockNumber first_block)
 	if (has_row_types(round))
 		next->columns = hash_combine64(next->columns, notes->row_types);
 	next->first_block = first_block;
+	next->since = GetXLogInsertRecPtr();
 	next->position = look_at_map(round, first_block);
 	notes->has_next = !XLogRecPtrIsInvalid(next->position);
 	while (notes->has_last && compare_places(&notes->last.fixed, next) < 0)
 		notes->has_last = blob_gc_notes_file_read(&notes->in, &notes->last.fixed,
 												  notes->last.references);
-	notes->is_valid = is_valid(notes);
+	compare_sections(notes);
 	notes->last_at = 0;
 }
 
@@ -230,12 +254,16 @@ blob_gc_notes_begin_table(BlobGcRound *round, bool may_have_notes)
 {
 	round->notes->is_table = round->notes->can_trust_map && may_have_notes &&
 		RelationNeedsWAL(round->relation);
+	if (round->notes->is_table)
+		blob_gc_summaries_begin_table(round->notes->summaries, round->relation,
+									  RelationGetNumberOfBlocks(round->relation));
 }
 
 void
 blob_gc_notes_end_table(BlobGcRound *round)
 {
 	finish_section(round->notes);
+	blob_gc_summaries_end_table(round->notes->summaries);
 	round->notes->is_table = false;
 }
 
@@ -281,6 +309,8 @@ blob_gc_notes_find(BlobGcRound *round, BlockNumber block, BlobGcNote *note)
 	note->count = notes->last.fixed.counts[number] - 1;
 	notes->last_at += note->count;
 	if (!notes->is_visible[number] || !has_room(notes, note->count))
+		return false;
+	if (notes->is_by_summaries && blob_gc_summaries_changed(notes->summaries, block))
 		return false;
 	CHECK_FOR_INTERRUPTS();
 	carry_over(notes, number, note);
