@@ -214,13 +214,15 @@ read_file(BlobGcSummaries *summaries, const SummaryFile *summary)
 		BlockNumber blocks[BLOCKS_AT_ONCE];
 		unsigned	count;
 
+		bool		is_ours = is_of_table(summaries, &locator, fork);
+
 		CHECK_FOR_INTERRUPTS();
-		if (!is_of_table(summaries, &locator, fork))
-			continue;
-		set_changed_from(summaries, limit);
+		if (is_ours)
+			set_changed_from(summaries, limit);
+		/* The next entry comes after the blocks of this one have been taken. */
 		while ((count = BlockRefTableReaderGetBlocks(reader, blocks, BLOCKS_AT_ONCE)) > 0)
 		{
-			for (unsigned i = 0; i < count; i++)
+			for (unsigned i = 0; is_ours && i < count; i++)
 				set_changed(summaries, blocks[i]);
 		}
 	}
