@@ -57,6 +57,8 @@ sub rounds_after
 
 sql('CREATE TABLE s.t (id integer PRIMARY KEY, n integer, b blobstate, other integer) WITH (fillfactor = 95)',
 	"INSERT INTO s.t SELECT i, i, v(i), 0 FROM generate_series(1, $rows) AS i");
+# Summaries begin with the first checkpoint of a server that was made with another wal_level.
+summarize();
 my $heap = sql("SELECT pg_relation_size('s.t') / 8192");
 my $step = 1000;
 
