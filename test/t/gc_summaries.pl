@@ -62,20 +62,17 @@ summarize();
 my $heap = sql("SELECT pg_relation_size('s.t') / 8192");
 my $step = 1000;
 
-# Seen to fail: without blob_gc_summaries_cover(), all pages are read.
 my ($read, $unchanged) = rounds_after('updates', "UPDATE s.t SET n = -n, b = v(-n) WHERE id % $step = 0");
 note("$rows rows, $heap pages of the table: $read pages read in all, $unchanged not");
 cmp_ok($unchanged, '>=', $heap - 2 * $rows / $step - 2, 'a round reads the pages of updated rows, and no others');
 whole('all values are whole after updates');
 
 # VACUUM sets the bits again: what was inserted is found by the summaries alone.
-# Seen to fail: without blob_gc_summaries_changed() in blob_gc_notes_find(), values are lost.
 ($read, $unchanged) = rounds_after('updates and VACUUM', "UPDATE s.t SET n = n + 1, b = v(n + 1) WHERE id % $step = 1", 'VACUUM s.t');
 cmp_ok($unchanged, '>=', $heap / 2, 'a round after VACUUM reads changed pages only');
 whole('all values are whole after updates and VACUUM');
 
 # The tail: pages that were changed after the last summary.
-# Seen to fail: without the comparison of next->position, values are lost.
 sql('VACUUM s.t');
 gc() for 1 .. 2;
 summarize();
