@@ -196,8 +196,7 @@ compare_sections(BlobGcNotes *notes)
 
 	notes->is_valid = is_same(notes) && last->position == next->position;
 	notes->is_by_summaries = !notes->is_valid && is_same(notes) &&
-		next->position <= blob_gc_summaries_end(notes->summaries) &&
-		blob_gc_summaries_cover(notes->summaries, last->since);
+		blob_gc_summaries_tell(notes->summaries, last->since, next->position);
 	notes->is_valid |= notes->is_by_summaries;
 }
 
@@ -255,15 +254,13 @@ blob_gc_notes_begin_table(BlobGcRound *round, bool may_have_notes)
 	round->notes->is_table = round->notes->can_trust_map && may_have_notes &&
 		RelationNeedsWAL(round->relation);
 	if (round->notes->is_table)
-		blob_gc_summaries_begin_table(round->notes->summaries, round->relation,
-									  RelationGetNumberOfBlocks(round->relation));
+		blob_gc_summaries_begin_table(round->notes->summaries, round->relation);
 }
 
 void
 blob_gc_notes_end_table(BlobGcRound *round)
 {
 	finish_section(round->notes);
-	blob_gc_summaries_end_table(round->notes->summaries);
 	round->notes->is_table = false;
 }
 

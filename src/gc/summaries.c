@@ -1,9 +1,10 @@
 /*
  * gc/summaries.c
- *	  WAL summaries, see gc/summaries.h: lists their files, and reads what they have of a table.
+ *	  Which blocks the WAL names, see gc/summaries.h: what the summaries have, and after their end
+ *	  the WAL itself.
  *
- * PostgreSQL does not install the header of its own functions that list and open these files, so
- * they are listed by their names here.  Their content is read by its functions.
+ * PostgreSQL does not install the header of its own functions that list and open the summaries'
+ * files, so they are listed by their names here.  Their content is read by its functions.
  */
 #include "postgres.h"
 
@@ -16,14 +17,25 @@
 #include "access/xlog_internal.h"
 #include "common/blkreftable.h"
 #include "core/attempt.h"
+#include "gc/changed.h"
+#include "gc/tail.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
-#include "utils/memutils.h"
+#include "wal/insert.h"
 
 #define FOLDER XLOGDIR "/summaries"
 
 /* Blocks that are taken from a summary at once. */
 #define BLOCKS_AT_ONCE 256
+
+/*
+ * A round reads one byte of WAL for so many bytes of tables that it marks: where there is more WAL,
+ * reading the pages costs less.
+ */
+#define TABLE_BYTES_PER_WAL_BYTE 4
+
+/* The most WAL that is read at once, since nobody looks meanwhile whether the round is in the way. */
+#define MAX_TAIL_BYTES (64 * 1024 * 1024)
 
 typedef struct SummaryFile
 {
@@ -38,12 +50,16 @@ typedef struct BlobGcSummaries
 	SummaryFile *files;			/* in the order of the WAL; each begins where the last one ends */
 	int			count;
 
-	/* The table. */
-	RelFileLocator locator;
-	BlockNumber block_count;
-	uint8	   *changed;		/* a bit for each block; NULL: not read yet */
-	XLogRecPtr	since;			/* all changes from here on are read */
+	BlobGcChanged *changed;		/* NULL: nothing is read yet */
+	XLogRecPtr	since;			/* it has all blocks from here on ... */
+	XLogRecPtr	end;			/* ... up to here */
+	XLogRecPtr	next_end;		/* up to where to read now */
 	bool		has_failed;
+	uint64		tail_bytes;		/* WAL that may still be read */
+
+	/* The table. */
+	Oid			tablespace;
+	Oid			file;
 } BlobGcSummaries;
 
 /* ---- list ---- */
@@ -115,47 +131,7 @@ blob_gc_summaries_open(void)
 	return summaries;
 }
 
-XLogRecPtr
-blob_gc_summaries_end(const BlobGcSummaries *summaries)
-{
-	return summaries == NULL ? InvalidXLogRecPtr : summaries->files[summaries->count - 1].end;
-}
-
-/* ---- tables ---- */
-
-void
-blob_gc_summaries_begin_table(BlobGcSummaries *summaries, Relation relation,
-							  BlockNumber block_count)
-{
-	if (summaries == NULL)
-		return;
-	summaries->locator = relation->rd_locator;
-	summaries->block_count = block_count;
-	summaries->has_failed = false;
-}
-
-void
-blob_gc_summaries_end_table(BlobGcSummaries *summaries)
-{
-	if (summaries == NULL || summaries->changed == NULL)
-		return;
-	pfree(summaries->changed);
-	summaries->changed = NULL;
-}
-
-static void
-set_changed(BlobGcSummaries *summaries, BlockNumber block)
-{
-	if (block < summaries->block_count)
-		summaries->changed[block / 8] |= 1 << (block % 8);
-}
-
-bool
-blob_gc_summaries_changed(const BlobGcSummaries *summaries, BlockNumber block)
-{
-	return block >= summaries->block_count ||
-		(summaries->changed[block / 8] >> (block % 8) & 1) != 0;
-}
+/* ---- files ---- */
 
 static int
 read_bytes(void *file, void *data, int length)
@@ -174,21 +150,19 @@ refuse(void *file, char *format,...)
 	ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg("a WAL summary is damaged")));
 }
 
-/* From the limit on blocks were cut off, or are those of another file of this name. */
+/* The blocks of an entry are taken, whether they are wanted or not: the next one comes after them. */
 static void
-set_changed_from(BlobGcSummaries *summaries, BlockNumber limit)
+read_blocks(BlobGcSummaries *summaries, BlockRefTableReader *reader, const RelFileLocator *file,
+			bool is_wanted)
 {
-	for (BlockNumber block = limit; block < summaries->block_count; block++)
-		set_changed(summaries, block);
-}
+	BlockNumber blocks[BLOCKS_AT_ONCE];
+	unsigned	count;
 
-/* Whether an entry is of the table.  Number 0 stands for all tables of a database. */
-static bool
-is_of_table(const BlobGcSummaries *summaries, const RelFileLocator *locator, ForkNumber fork)
-{
-	return fork == MAIN_FORKNUM && locator->spcOid == summaries->locator.spcOid &&
-		locator->dbOid == summaries->locator.dbOid &&
-		(locator->relNumber == summaries->locator.relNumber || locator->relNumber == 0);
+	while ((count = BlockRefTableReaderGetBlocks(reader, blocks, BLOCKS_AT_ONCE)) > 0)
+	{
+		for (unsigned i = 0; is_wanted && i < count; i++)
+			blob_gc_changed_add(summaries->changed, file->spcOid, file->relNumber, blocks[i]);
+	}
 }
 
 /* All of a file is read, since its checksum comes last. */
@@ -211,20 +185,12 @@ read_file(BlobGcSummaries *summaries, const SummaryFile *summary)
 	reader = CreateBlockRefTableReader(read_bytes, file, path, refuse, file);
 	while (BlockRefTableReaderNextRelation(reader, &locator, &fork, &limit))
 	{
-		BlockNumber blocks[BLOCKS_AT_ONCE];
-		unsigned	count;
-
-		bool		is_ours = is_of_table(summaries, &locator, fork);
+		bool		is_wanted = fork == MAIN_FORKNUM && locator.dbOid == MyDatabaseId;
 
 		CHECK_FOR_INTERRUPTS();
-		if (is_ours)
-			set_changed_from(summaries, limit);
-		/* The next entry comes after the blocks of this one have been taken. */
-		while ((count = BlockRefTableReaderGetBlocks(reader, blocks, BLOCKS_AT_ONCE)) > 0)
-		{
-			for (unsigned i = 0; is_ours && i < count; i++)
-				set_changed(summaries, blocks[i]);
-		}
+		if (is_wanted && BlockNumberIsValid(limit))
+			blob_gc_changed_add_from(summaries->changed, locator.spcOid, locator.relNumber, limit);
+		read_blocks(summaries, reader, &locator, is_wanted);
 	}
 	DestroyBlockRefTableReader(reader);
 	(void) FreeFile(file);		/* nothing was written */
@@ -240,38 +206,101 @@ read_files(void *argument)
 		if (summaries->files[i].end > summaries->since)
 			read_file(summaries, &summaries->files[i]);
 	}
+	summaries->end = summaries->files[summaries->count - 1].end;
 }
 
-static bool
-read_table(BlobGcSummaries *summaries)
+static void
+read_tail(void *argument)
 {
-	ErrorData  *error;
+	BlobGcSummaries *summaries = argument;
 
-	summaries->changed = MemoryContextAllocExtended(summaries->context,
-													summaries->block_count / 8 + 1,
-													MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	error = blob_attempt(read_files, summaries);
+	summaries->end = blob_gc_tail_read(summaries->changed, summaries->end, summaries->next_end);
+}
+
+/*
+ * Read more; what an error leaves is incomplete.  Files and WAL that have been removed since they
+ * were listed are no fault.
+ */
+static bool
+try_to_read(BlobGcSummaries *summaries, BlobAttemptStep step)
+{
+	ErrorData  *error = blob_attempt(step, summaries);
+	int			category;
+
 	if (error == NULL)
 		return true;
-	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+	category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+	if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
 		ReThrowError(error);
-	ereport(LOG,
-			(errmsg("%s", error->message),
-			 errdetail("Rounds of the collector read pages that have not changed.")));
+	if (error->sqlerrcode != ERRCODE_UNDEFINED_FILE)
+		ereport(LOG,
+				(errmsg("%s", error->message),
+				 errdetail("Rounds of the collector read pages that have not changed.")));
 	FreeErrorData(error);
 	summaries->has_failed = true;
 	return false;
 }
 
+static bool
+read_summaries(BlobGcSummaries *summaries, XLogRecPtr since)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(summaries->context);
+
+	summaries->changed = blob_gc_changed_make();
+	MemoryContextSwitchTo(old_context);
+	summaries->since = since;
+	return try_to_read(summaries, read_files);
+}
+
+/*
+ * Read WAL, up to the present if it is not too much.  All of it counts before any of it is read:
+ * a part would be of no use.
+ */
+static bool
+extend(BlobGcSummaries *summaries)
+{
+	XLogRecPtr	last_end = summaries->end;
+	XLogRecPtr	present = blob_wal_end();
+
+	if (present - last_end > summaries->tail_bytes)
+		return false;
+	XLogFlush(present);
+	summaries->next_end = Min(present, last_end + MAX_TAIL_BYTES);
+	if (!try_to_read(summaries, read_tail))
+		return false;
+	summaries->tail_bytes -= Min(summaries->tail_bytes, summaries->end - last_end);
+	return true;
+}
+
+/* ---- tables ---- */
+
+void
+blob_gc_summaries_begin_table(BlobGcSummaries *summaries, Relation relation)
+{
+	if (summaries == NULL)
+		return;
+	summaries->tablespace = relation->rd_locator.spcOid;
+	summaries->file = relation->rd_locator.relNumber;
+	summaries->tail_bytes += (uint64) RelationGetNumberOfBlocks(relation) * BLCKSZ /
+		TABLE_BYTES_PER_WAL_BYTE;
+}
+
 bool
-blob_gc_summaries_cover(BlobGcSummaries *summaries, XLogRecPtr since)
+blob_gc_summaries_tell(BlobGcSummaries *summaries, XLogRecPtr since, XLogRecPtr position)
 {
 	if (summaries == NULL || summaries->has_failed || since < summaries->files[0].start)
 		return false;
-	if (summaries->changed != NULL)
-		return since >= summaries->since;
-	summaries->since = since;
-	return read_table(summaries);
+	if (summaries->changed == NULL && !read_summaries(summaries, since))
+		return false;
+	if (since < summaries->since || (position > summaries->end && !extend(summaries)))
+		return false;
+	return position <= summaries->end;
+}
+
+bool
+blob_gc_summaries_changed(BlobGcSummaries *summaries, BlockNumber block)
+{
+	return blob_gc_changed_has(summaries->changed, summaries->tablespace, summaries->file, block);
 }
 
 #else							/* !BLOB_HAS_WAL_SUMMARIES */
@@ -282,31 +311,19 @@ blob_gc_summaries_open(void)
 	return NULL;
 }
 
-XLogRecPtr
-blob_gc_summaries_end(const BlobGcSummaries *summaries)
-{
-	return InvalidXLogRecPtr;
-}
-
 void
-blob_gc_summaries_begin_table(BlobGcSummaries *summaries, Relation relation,
-							  BlockNumber block_count)
-{
-}
-
-void
-blob_gc_summaries_end_table(BlobGcSummaries *summaries)
+blob_gc_summaries_begin_table(BlobGcSummaries *summaries, Relation relation)
 {
 }
 
 bool
-blob_gc_summaries_cover(BlobGcSummaries *summaries, XLogRecPtr since)
+blob_gc_summaries_tell(BlobGcSummaries *summaries, XLogRecPtr since, XLogRecPtr position)
 {
 	return false;
 }
 
 bool
-blob_gc_summaries_changed(const BlobGcSummaries *summaries, BlockNumber block)
+blob_gc_summaries_changed(BlobGcSummaries *summaries, BlockNumber block)
 {
 	return true;
 }

@@ -1,7 +1,7 @@
 /*
  * gc/summaries.h
- *	  Which pages of a table the WAL has changed: what PostgreSQL's WAL summaries say.  See
- *	  README.md, "WAL summaries".
+ *	  Which blocks of a table records of the WAL name: what PostgreSQL's WAL summaries say, and
+ *	  what came after them.  See README.md, "WAL summaries".
  */
 #ifndef BLOB_GC_SUMMARIES_H
 #define BLOB_GC_SUMMARIES_H
@@ -16,23 +16,23 @@ typedef struct BlobGcSummaries BlobGcSummaries;
 
 /*
  * List the summaries of this timeline, in the current memory context: the newest ones, without a
- * gap.  Returns NULL if there are none.  The position up to which they tell all changes.
+ * gap.  Returns NULL if there are none.
  */
 extern BlobGcSummaries *blob_gc_summaries_open(void);
-extern XLogRecPtr blob_gc_summaries_end(const BlobGcSummaries *summaries);
 
-/* A table begins, of this many blocks; ends. */
-extern void blob_gc_summaries_begin_table(BlobGcSummaries *summaries, Relation relation,
-										  BlockNumber block_count);
-extern void blob_gc_summaries_end_table(BlobGcSummaries *summaries);
+/* The table that the functions below ask for; it lets the round read more WAL, the larger it is. */
+extern void blob_gc_summaries_begin_table(BlobGcSummaries *summaries, Relation relation);
 
 /*
- * Whether they tell all changes of the table by records that begin at or after a position; reads
- * them when it is called first.  An error of a file is logged: they do not tell.
+ * Whether all records are known that begin at or after since, and before position at least.  Reads
+ * the summaries when it is called first, and WAL from their end to the present, which it flushes, if
+ * position is beyond what was read, and that is not much.  An error of a file is logged: then the
+ * answer is no.
  */
-extern bool blob_gc_summaries_cover(BlobGcSummaries *summaries, XLogRecPtr since);
+extern bool blob_gc_summaries_tell(BlobGcSummaries *summaries, XLogRecPtr since,
+								   XLogRecPtr position);
 
-/* Has this block been changed since the first of these positions, up to the end? */
-extern bool blob_gc_summaries_changed(const BlobGcSummaries *summaries, BlockNumber block);
+/* Does one of these records name this block?  Only after a yes. */
+extern bool blob_gc_summaries_changed(BlobGcSummaries *summaries, BlockNumber block);
 
 #endif							/* BLOB_GC_SUMMARIES_H */

@@ -1,0 +1,33 @@
+/*
+ * gc/changed.h
+ *	  A set of blocks of the main forks of tables of one database: those that records of the WAL
+ *	  name, see README.md, "WAL summaries".
+ */
+#ifndef BLOB_GC_CHANGED_H
+#define BLOB_GC_CHANGED_H
+
+#include "postgres.h"
+
+#include "storage/block.h"
+
+typedef struct BlobGcChanged BlobGcChanged;
+
+/*
+ * An empty set.  It takes some 100 bytes for each 512 blocks, in a row, of which it has one, in the
+ * current memory context.
+ */
+extern BlobGcChanged *blob_gc_changed_make(void);
+
+/*
+ * Add a block of a file, which a tablespace and a number tell; or all blocks from one on.  Number
+ * 0 stands for all files there.
+ */
+extern void blob_gc_changed_add(BlobGcChanged *changed, Oid tablespace, Oid file,
+								BlockNumber block);
+extern void blob_gc_changed_add_from(BlobGcChanged *changed, Oid tablespace, Oid file,
+									 BlockNumber first_block);
+
+extern bool blob_gc_changed_has(BlobGcChanged *changed, Oid tablespace, Oid file,
+								BlockNumber block);
+
+#endif							/* BLOB_GC_CHANGED_H */
