@@ -1,7 +1,7 @@
 /*
  * gc/changed.h
  *	  A set of blocks of the main forks of tables of one database: those that records of the WAL
- *	  name, see README.md, "WAL summaries".
+ *	  name, see README.md, "Pages that no record names".
  */
 #ifndef BLOB_GC_CHANGED_H
 #define BLOB_GC_CHANGED_H
@@ -18,15 +18,9 @@ typedef struct BlobGcChanged BlobGcChanged;
  */
 extern BlobGcChanged *blob_gc_changed_make(void);
 
-/*
- * Add a block of a file, which a tablespace and a number tell; or all blocks from one on.  Number
- * 0 stands for all files there.
- */
+/* Add a block of a file, which a tablespace and a number tell; is one there? */
 extern void blob_gc_changed_add(BlobGcChanged *changed, Oid tablespace, Oid file,
 								BlockNumber block);
-extern void blob_gc_changed_add_from(BlobGcChanged *changed, Oid tablespace, Oid file,
-									 BlockNumber first_block);
-
 extern bool blob_gc_changed_has(BlobGcChanged *changed, Oid tablespace, Oid file,
 								BlockNumber block);
 

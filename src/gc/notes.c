@@ -14,9 +14,9 @@
 #include "common/hashfn.h"
 #include "core/compat.h"
 #include "gc/gc_internal.h"
+#include "gc/logged.h"
 #include "gc/notes.h"
 #include "gc/notes_file.h"
-#include "gc/summaries.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
@@ -44,8 +44,8 @@ typedef struct BlobGcNotes
 	bool		can_trust_map;
 	bool		is_table;		/* one that gets notes is being marked */
 	bool		is_valid;		/* the last section is of this place, and says what is there */
-	bool		is_by_summaries;	/* but for pages that the summaries name */
-	BlobGcSummaries *summaries; /* or NULL */
+	bool		is_by_wal;		/* but for pages that the WAL names */
+	BlobGcLogged *logged;		/* or NULL */
 	uint32		last_at;		/* where the references of the block that comes next begin */
 	bool		is_visible[BLOB_GC_SECTION_BLOCKS]; /* in the map, when the section began */
 
@@ -111,7 +111,7 @@ blob_gc_notes_open(BlobGcRound *round, bool write)
 	{
 		MemoryContext old_context = MemoryContextSwitchTo(round->context);
 
-		notes->summaries = blob_gc_summaries_open();
+		notes->logged = blob_gc_logged_open();
 		MemoryContextSwitchTo(old_context);
 	}
 	blob_gc_notes_file_open(&notes->in, &round->store.id, blob_gc_status_notes());
@@ -195,9 +195,9 @@ compare_sections(BlobGcNotes *notes)
 	const BlobGcSection *next = &notes->next.fixed;
 
 	notes->is_valid = is_same(notes) && last->position == next->position;
-	notes->is_by_summaries = !notes->is_valid && is_same(notes) &&
-		blob_gc_summaries_tell(notes->summaries, last->since, next->position);
-	notes->is_valid |= notes->is_by_summaries;
+	notes->is_by_wal = !notes->is_valid && is_same(notes) &&
+		blob_gc_logged_tell(notes->logged, last->since, next->position);
+	notes->is_valid |= notes->is_by_wal;
 }
 
 static void
@@ -253,8 +253,8 @@ blob_gc_notes_begin_table(BlobGcRound *round, bool may_have_notes)
 {
 	round->notes->is_table = round->notes->can_trust_map && may_have_notes &&
 		RelationNeedsWAL(round->relation);
-	if (round->notes->is_table)
-		blob_gc_summaries_begin_table(round->notes->summaries, round->relation);
+	if (round->notes->is_table && round->notes->logged != NULL)
+		blob_gc_logged_begin_table(round->notes->logged, round->relation);
 }
 
 void
@@ -307,7 +307,7 @@ blob_gc_notes_find(BlobGcRound *round, BlockNumber block, BlobGcNote *note)
 	notes->last_at += note->count;
 	if (!notes->is_visible[number] || !has_room(notes, note->count))
 		return false;
-	if (notes->is_by_summaries && blob_gc_summaries_changed(notes->summaries, block))
+	if (notes->is_by_wal && blob_gc_logged_names(notes->logged, block))
 		return false;
 	CHECK_FOR_INTERRUPTS();
 	carry_over(notes, number, note);

@@ -11,7 +11,7 @@
 
 #if BLOB_HAS_WAL_SUMMARIES
 
-#include "access/xlog_internal.h"
+#include "access/xlog.h"
 #include "access/xlogreader.h"
 #include "access/xlogutils.h"
 #include "miscadmin.h"

@@ -1,7 +1,7 @@
 /*
  * gc/tail.h
- *	  The WAL that no summary has yet: which blocks its records name.  See README.md, "WAL
- *	  summaries".
+ *	  The WAL that no summary has yet: which blocks its records name.  See README.md, "Pages that no
+ *	  record names".
  */
 #ifndef BLOB_GC_TAIL_H
 #define BLOB_GC_TAIL_H
