@@ -23,6 +23,7 @@ autovacuum = off
 summarize_wal = on
 checkpoint_timeout = 1h
 min_wal_size = 2MB
+wal_keep_size = 0
 max_wal_size = 10GB
 shared_preload_libraries = 'blobext'
 ));
@@ -180,38 +181,41 @@ summarize();
 unlink summaries();
 reads_all('no summaries, and much WAL');
 
-# A gap: the summary goes that has the first changes.
-note_all();
-$pages = update_some();
-sql('VACUUM s.t');
-summarize();
-my @told = summaries();
-$pages += update_some();
-sql('VACUUM s.t');
-summarize();
-unlink @told;
-reads_at_most($pages, 'later summaries alone');
-note_all();
-update_some();
-sql('VACUUM s.t');
-summarize();
-@told = summaries();
-update_some();
-sql('VACUUM s.t');
-much_wal();
-summarize();
-unlink @told;
-reads_all('later summaries alone, and much WAL');
+# A gap: the summaries go that have the first changes; those from before the notes stay, or go, too.
+foreach my $older ('with older ones', 'alone')
+{
+	note_all();
+	my %from_before = map { $_ => 1 } summaries();
+	$pages = update_some();
+	sql('VACUUM s.t');
+	summarize();
+	my @gone = $older eq 'alone' ? summaries() : grep { !$from_before{$_} } summaries();
+	$pages += update_some();
+	sql('VACUUM s.t');
+	summarize();
+	unlink @gone;
+	reads_at_most($pages, "later summaries $older");
+	note_all();
+	update_some();
+	sql('VACUUM s.t');
+	summarize();
+	@gone = summaries();
+	update_some();
+	sql('VACUUM s.t');
+	much_wal();
+	summarize();
+	unlink @gone;
+	reads_all("later summaries $older, and much WAL");
+}
 
 # Damage.
 note_all();
-@told = summaries();
+my %sound = map { $_ => 1 } summaries();
 update_some();
 sql('VACUUM s.t');
 summarize();
-foreach my $file (summaries())
+foreach my $file (grep { !$sound{$_} } summaries())
 {
-	next if grep { $_ eq $file } @told;
 	open(my $handle, '+<:raw', $file) or die $!;
 	seek($handle, int((-s $file) / 2), 0);
 	print $handle 'xxxx';
@@ -239,7 +243,7 @@ for (1 .. 3)
 }
 ok(!-e $node->data_dir . "/pg_wal/$name_of_wal", 'the WAL of the changes is gone');
 reads_all('WAL that is gone');
-unlike(slurp_file($node->logfile, $log_size), qr/could not|removed/, 'the log does not mind WAL that is gone');
+unlike(slurp_file($node->logfile, $log_size), qr/could not open|has already been removed/, 'the log does not mind WAL that is gone');
 $node->append_conf('postgresql.conf', "wal_level = minimal\nmax_wal_senders = 0");
 $node->restart;
 sql('VACUUM s.t');
