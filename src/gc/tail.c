@@ -59,7 +59,7 @@ blob_gc_tail_read(BlobGcChanged *changed, XLogRecPtr start, XLogRecPtr stop)
 															.segment_open = wal_segment_open,
 															.segment_close = wal_segment_close),
 												 &private);
-	XLogRecPtr	end;
+	volatile XLogRecPtr end = start;
 
 	if (reader == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));

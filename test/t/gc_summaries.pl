@@ -68,7 +68,7 @@ sub pages_of { return sql("SELECT (ctid::text::point)[0] FROM s.t WHERE $_[0]") 
 my $turn = 0;
 sub update_some
 {
-	my $step = int($rows / 20);
+	my $step = int($rows / 10);
 	my $some = "id % $step = " . $turn++ % $step;
 	my %pages = map { $_ => 1 } split(/\n/, pages_of($some));
 	sql("UPDATE s.t SET n = n + $rows, b = v(n + $rows) WHERE $some");
@@ -96,6 +96,7 @@ sub reads_all
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($reason, '', "$name: the round is complete");
 	is((read_and_unchanged())[1], 0, "$name: the round reads all pages");
+	note("$name: " . heap_pages() . ' pages of the table');
 	return whole("$name: all values are whole");
 }
 

@@ -36,7 +36,7 @@ CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' 
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_methods() RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(35);
+SELECT plan(36);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint,
 	'the formula of tiers gives the table of the paper');
