@@ -353,8 +353,8 @@
 #endif
 
 /*
- * common/blkreftable.h, pg_wal/summaries: names and content of WAL summaries were compared with the
- * sources of 17 and 18.
+ * common/blkreftable.h, access/xlogreader.h, pg_wal/summaries: names and content of WAL summaries,
+ * and which records name pages, were compared with the sources of 17 and 18.
  */
 #ifndef BLOB_HAS_WAL_SUMMARIES
 #define BLOB_HAS_WAL_SUMMARIES (PG_VERSION_NUM >= 170000 && PG_VERSION_NUM < 190000)

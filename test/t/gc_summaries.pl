@@ -64,12 +64,13 @@ sub whole
 
 sub pages_of { return sql("SELECT (ctid::text::point)[0] FROM s.t WHERE $_[0]") }
 
-# Give some rows, of many pages, other values.  Returns the number of pages that had these rows, or have them now.
+# Give some rows, of many pages, other values; each time those of other pages.  Returns the number of pages that had these rows, or
+# have them now.
 my $turn = 0;
 sub update_some
 {
 	my $step = int($rows / 10);
-	my $some = "id % $step = " . $turn++ % $step;
+	my $some = "id % $step = " . $turn++ * 37 % $step;
 	my %pages = map { $_ => 1 } split(/\n/, pages_of($some));
 	sql("UPDATE s.t SET n = n + $rows, b = v(n + $rows) WHERE $some");
 	$pages{$_} = 1 foreach split(/\n/, pages_of($some));
