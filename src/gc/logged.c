@@ -18,12 +18,12 @@
 #include "wal/insert.h"
 
 /*
- * A round reads one byte of WAL for so many bytes of the tables that it marks: where there is more
- * WAL, it costs less to read the pages.
+ * A round reads one byte of WAL at most for this number of bytes of the tables that it marks: where
+ * there is more WAL, it costs less to read the pages.
  */
 #define TABLE_BYTES_PER_WAL_BYTE 4
 
-/* The most WAL that is read at once, since nobody looks meanwhile whether the round is in the way. */
+/* The most WAL that is read at once: meanwhile the round does not see that it is in the way. */
 #define MAX_TAIL_BYTES (64 * 1024 * 1024)
 
 struct BlobGcLogged

@@ -25,7 +25,7 @@ extern void blob_gc_logged_begin_table(BlobGcLogged *logged, Relation relation);
 
 /*
  * Whether all records are known that begin at or after since, and end at or before position; reads
- * what is to be read for it, unless that would be too much.  An error of a file is logged: then the
+ * summaries and WAL for it, unless that would be too much.  An error of a file is logged: then the
  * answer is no.  Flushes the WAL.
  */
 extern bool blob_gc_logged_tell(BlobGcLogged *logged, XLogRecPtr since, XLogRecPtr position);

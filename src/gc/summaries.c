@@ -62,6 +62,7 @@ parse_name(const char *name, TimeLineID timeline, SummaryFile *file)
 	return parts[0] == timeline;
 }
 
+/* All summaries of the timeline, sorted. */
 static void
 list_files(BlobGcSummaries *summaries)
 {

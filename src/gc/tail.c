@@ -31,6 +31,7 @@ add_blocks(BlobGcChanged *changed, XLogReaderState *reader)
 	}
 }
 
+/* Ends behind the last record that begins before stop. */
 static void
 read_records(BlobGcChanged *changed, XLogReaderState *reader, XLogRecPtr start, XLogRecPtr stop)
 {
