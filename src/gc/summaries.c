@@ -125,7 +125,7 @@ refuse(void *file, char *format,...)
 	ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg("a WAL summary is damaged")));
 }
 
-/* The blocks of an entry are taken, whether they are wanted or not: the next one comes after them. */
+/* The blocks of an entry are taken, wanted or not: the next entry comes after them. */
 static void
 read_blocks(BlobGcChanged *changed, BlockRefTableReader *reader, const RelFileLocator *file,
 			bool is_wanted)
@@ -142,14 +142,15 @@ read_blocks(BlobGcChanged *changed, BlockRefTableReader *reader, const RelFileLo
 
 /* All of a file is read, since its checksum comes last. */
 static void
-read_file(const BlobGcSummaries *summaries, const SummaryFile *summary, BlobGcChanged *changed)
+read_file(const BlobGcSummaries *summaries, const SummaryFile *summary,
+		  BlobGcChanged *changed)
 {
 	char		path[MAXPGPATH];
 	FILE	   *file;
 	BlockRefTableReader *reader;
 	RelFileLocator locator;
 	ForkNumber	fork;
-	BlockNumber limit;
+	BlockNumber limit;			/* from where on an older backup is of no use */
 
 	snprintf(path, sizeof(path), FOLDER "/%08X%08X%08X%08X%08X.summary", summaries->timeline,
 			 LSN_FORMAT_ARGS(summary->start), LSN_FORMAT_ARGS(summary->end));

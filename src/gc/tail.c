@@ -55,11 +55,9 @@ XLogRecPtr
 blob_gc_tail_read(BlobGcChanged *changed, XLogRecPtr start, XLogRecPtr stop)
 {
 	ReadLocalXLogPageNoWaitPrivate private = {.end_of_wal = false};
-	XLogReaderState *reader = XLogReaderAllocate(wal_segment_size, NULL,
-												 XL_ROUTINE(.page_read = read_local_xlog_page_no_wait,
-															.segment_open = wal_segment_open,
-															.segment_close = wal_segment_close),
-												 &private);
+	XLogReaderRoutine routine = {.page_read = read_local_xlog_page_no_wait,
+	.segment_open = wal_segment_open,.segment_close = wal_segment_close};
+	XLogReaderState *reader = XLogReaderAllocate(wal_segment_size, NULL, &routine, &private);
 	volatile XLogRecPtr end = start;
 
 	if (reader == NULL)
