@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "gc/changed.h"
+#include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -15,7 +16,6 @@
 
 typedef struct PartKey
 {
-	Oid			tablespace;
 	Oid			file;
 	uint32		part;			/* number of its first block / PART_BLOCKS */
 } PartKey;
@@ -29,6 +29,8 @@ typedef struct Part
 struct BlobGcChanged
 {
 	HTAB	   *parts;
+	Oid		   *files;			/* sorted */
+	int			file_count;
 
 	/* The last part that was asked for, since blocks are asked for in their order. */
 	PartKey		asked;
@@ -36,10 +38,16 @@ struct BlobGcChanged
 };
 
 BlobGcChanged *
-blob_gc_changed_make(void)
+blob_gc_changed_make(const Oid *files, int file_count)
 {
 	BlobGcChanged *changed = palloc0(sizeof(BlobGcChanged));
 	HASHCTL		control = {.keysize = sizeof(PartKey), .entrysize = sizeof(Part)};
+
+	changed->files = palloc_extended(Max(file_count, 1) * sizeof(Oid), MCXT_ALLOC_HUGE);
+	if (file_count > 0)
+		memcpy(changed->files, files, file_count * sizeof(Oid));
+	qsort(changed->files, file_count, sizeof(Oid), oid_cmp);
+	changed->file_count = file_count;
 
 	control.hcxt = CurrentMemoryContext;
 	changed->parts = hash_create("changed blocks", 256, &control,
@@ -49,12 +57,15 @@ blob_gc_changed_make(void)
 }
 
 void
-blob_gc_changed_add(BlobGcChanged *changed, Oid tablespace, Oid file, BlockNumber block)
+blob_gc_changed_add(BlobGcChanged *changed, Oid file, BlockNumber block)
 {
-	PartKey		key = {.tablespace = tablespace, .file = file, .part = block / PART_BLOCKS};
+	PartKey		key = {.file = file, .part = block / PART_BLOCKS};
 	bool		found;
-	Part	   *part = hash_search(changed->parts, &key, HASH_ENTER, &found);
+	Part	   *part;
 
+	if (bsearch(&file, changed->files, changed->file_count, sizeof(Oid), oid_cmp) == NULL)
+		return;
+	part = hash_search(changed->parts, &key, HASH_ENTER, &found);
 	if (!found)
 		memset(part->bits, 0, sizeof(part->bits));
 	part->bits[block % PART_BLOCKS / 64] |= UINT64CONST(1) << block % 64;
@@ -62,9 +73,9 @@ blob_gc_changed_add(BlobGcChanged *changed, Oid tablespace, Oid file, BlockNumbe
 }
 
 bool
-blob_gc_changed_has(BlobGcChanged *changed, Oid tablespace, Oid file, BlockNumber block)
+blob_gc_changed_has(BlobGcChanged *changed, Oid file, BlockNumber block)
 {
-	PartKey		key = {.tablespace = tablespace, .file = file, .part = block / PART_BLOCKS};
+	PartKey		key = {.file = file, .part = block / PART_BLOCKS};
 
 	if (memcmp(&key, &changed->asked, sizeof(key)) != 0)
 	{

@@ -15,6 +15,7 @@
 #include "gc/summaries.h"
 #include "gc/tail.h"
 #include "storage/bufmgr.h"
+#include "utils/memutils.h"
 #include "wal/insert.h"
 
 /*
@@ -28,37 +29,50 @@
 
 struct BlobGcLogged
 {
-	MemoryContext context;
+	MemoryContext context;		/* of the set, and of what is read */
 	BlobGcChanged *changed;		/* NULL: nothing is read yet */
+	Oid		   *files;			/* of the tables and indexes of the round */
+	int			file_count;
 	XLogRecPtr	since;			/* it has all blocks from here on ... */
 	XLogRecPtr	end;			/* ... up to here */
 	XLogRecPtr	next_end;		/* up to where the tail is being read */
 	bool		has_failed;
-	uint64		tail_bytes;		/* WAL that may still be read */
-
-	/* The table. */
-	Oid			tablespace;
-	Oid			file;
+	uint64		least_bytes;	/* that the summaries have */
+	uint64		room_bytes;		/* of summaries and WAL that may still be read */
+	Oid			file;			/* of the table */
 };
 
 BlobGcLogged *
-blob_gc_logged_open(void)
+blob_gc_logged_open(const BlobGcRoots *roots)
 {
 	BlobGcLogged *logged;
 
 	if (!XLogIsNeeded())
 		return NULL;
 	logged = palloc0(sizeof(BlobGcLogged));
-	logged->context = CurrentMemoryContext;
+	logged->context = AllocSetContextCreate(CurrentMemoryContext, "blobext blocks in the WAL",
+											ALLOCSET_DEFAULT_SIZES);
+	logged->files = palloc_extended(Max(roots->count, 1) * sizeof(Oid), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < roots->count; i++)
+		logged->files[logged->file_count++] = roots->items[i].file;
 	return logged;
+}
+
+void
+blob_gc_logged_close(BlobGcLogged *logged)
+{
+	if (logged == NULL)
+		return;
+	MemoryContextDelete(logged->context);
+	pfree(logged->files);
+	pfree(logged);
 }
 
 void
 blob_gc_logged_begin_table(BlobGcLogged *logged, Relation relation)
 {
-	logged->tablespace = relation->rd_locator.spcOid;
 	logged->file = relation->rd_locator.relNumber;
-	logged->tail_bytes += (uint64) RelationGetNumberOfBlocks(relation) * BLCKSZ /
+	logged->room_bytes += (uint64) RelationGetNumberOfBlocks(relation) * BLCKSZ /
 		TABLE_BYTES_PER_WAL_BYTE;
 }
 
@@ -68,8 +82,14 @@ static void
 read_summaries(void *argument)
 {
 	BlobGcLogged *logged = argument;
+	BlobGcSummaries *summaries = blob_gc_summaries_list();
 
-	logged->end = blob_gc_summaries_read(blob_gc_summaries_list(), logged->changed, logged->since);
+	logged->least_bytes = blob_gc_summaries_bytes(summaries, logged->since);
+	if (logged->least_bytes > logged->room_bytes)
+		return;
+	logged->room_bytes -= logged->least_bytes;
+	logged->changed = blob_gc_changed_make(logged->files, logged->file_count);
+	logged->end = blob_gc_summaries_read(summaries, logged->changed, logged->since);
 }
 
 static void
@@ -87,34 +107,31 @@ read_tail(void *argument)
 static bool
 try_to_read(BlobGcLogged *logged, BlobAttemptStep step)
 {
+	MemoryContext old_context = MemoryContextSwitchTo(logged->context);
 	ErrorData  *error = blob_attempt(step, logged);
-	int			category;
 
+	MemoryContextSwitchTo(old_context);
 	if (error == NULL)
 		return true;
-	category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
-	if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);
 	if (error->sqlerrcode != ERRCODE_UNDEFINED_FILE)
 		ereport(LOG,
 				(errmsg("%s", error->message),
 				 errdetail("Rounds of the collector read pages that have not changed.")));
-	FreeErrorData(error);
 	logged->has_failed = true;
+	MemoryContextReset(logged->context);
 	return false;
 }
 
+/* With the first tables there may be too little room for the summaries. */
 static bool
 begin(BlobGcLogged *logged, XLogRecPtr since)
 {
-	MemoryContext old_context = MemoryContextSwitchTo(logged->context);
-	bool		is_read;
-
-	logged->changed = blob_gc_changed_make();
+	if (logged->least_bytes > logged->room_bytes)
+		return false;
 	logged->since = since;
-	is_read = try_to_read(logged, read_summaries);
-	MemoryContextSwitchTo(old_context);
-	return is_read;
+	return try_to_read(logged, read_summaries) && logged->changed != NULL;
 }
 
 /*
@@ -127,13 +144,13 @@ extend(BlobGcLogged *logged)
 	XLogRecPtr	last_end = logged->end;
 	XLogRecPtr	present = blob_wal_end();
 
-	if (present - last_end > logged->tail_bytes)
+	if (present - last_end > logged->room_bytes)
 		return false;
 	XLogFlush(present);
 	logged->next_end = Min(present, last_end + MAX_TAIL_BYTES);
 	if (!try_to_read(logged, read_tail))
 		return false;
-	logged->tail_bytes -= Min(logged->tail_bytes, logged->end - last_end);
+	logged->room_bytes -= Min(logged->room_bytes, logged->end - last_end);
 	return true;
 }
 
@@ -154,15 +171,20 @@ blob_gc_logged_tell(BlobGcLogged *logged, XLogRecPtr since, XLogRecPtr position)
 bool
 blob_gc_logged_names(BlobGcLogged *logged, BlockNumber block)
 {
-	return blob_gc_changed_has(logged->changed, logged->tablespace, logged->file, block);
+	return blob_gc_changed_has(logged->changed, logged->file, block);
 }
 
 #else							/* !BLOB_HAS_WAL_SUMMARIES */
 
 BlobGcLogged *
-blob_gc_logged_open(void)
+blob_gc_logged_open(const BlobGcRoots *roots)
 {
 	return NULL;
+}
+
+void
+blob_gc_logged_close(BlobGcLogged *logged)
+{
 }
 
 void

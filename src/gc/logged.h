@@ -9,16 +9,18 @@
 #include "postgres.h"
 
 #include "access/xlogdefs.h"
+#include "gc/roots.h"
 #include "storage/block.h"
 #include "utils/rel.h"
 
 typedef struct BlobGcLogged BlobGcLogged;
 
 /*
- * In the current memory context.  NULL if the WAL does not tell all changes, which is the case with
+ * For the relations of the list, in the current memory context.  NULL if the WAL does not tell all changes, which is the case with
  * wal_level = minimal, or this is not known of PostgreSQL.
  */
-extern BlobGcLogged *blob_gc_logged_open(void);
+extern BlobGcLogged *blob_gc_logged_open(const BlobGcRoots *roots);
+extern void blob_gc_logged_close(BlobGcLogged *logged);
 
 /* The table that the functions below ask for.  The larger it is, the more WAL may be read. */
 extern void blob_gc_logged_begin_table(BlobGcLogged *logged, Relation relation);

@@ -111,7 +111,7 @@ blob_gc_notes_open(BlobGcRound *round, bool write)
 	{
 		MemoryContext old_context = MemoryContextSwitchTo(round->context);
 
-		notes->logged = blob_gc_logged_open();
+		notes->logged = blob_gc_logged_open(round->roots);
 		MemoryContextSwitchTo(old_context);
 	}
 	blob_gc_notes_file_open(&notes->in, &round->store.id, blob_gc_status_notes());
@@ -134,6 +134,7 @@ blob_gc_notes_close(BlobGcRound *round, bool is_complete)
 		blob_gc_status_set_notes(token);
 	pfree(notes->last.references);
 	pfree(notes->next.references);
+	blob_gc_logged_close(notes->logged);
 	pfree(notes);
 	round->notes = NULL;
 }

@@ -12,11 +12,14 @@
 
 #if BLOB_HAS_WAL_SUMMARIES
 
+#include <sys/stat.h>
+
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "common/blkreftable.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
+#include "utils/timestamp.h"
 
 #define FOLDER XLOGDIR "/summaries"
 
@@ -125,6 +128,13 @@ refuse(void *file, char *format,...)
 	ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg("a WAL summary is damaged")));
 }
 
+static void
+make_path(char path[MAXPGPATH], const BlobGcSummaries *summaries, const SummaryFile *summary)
+{
+	snprintf(path, MAXPGPATH, FOLDER "/%08X%08X%08X%08X%08X.summary", summaries->timeline,
+			 LSN_FORMAT_ARGS(summary->start), LSN_FORMAT_ARGS(summary->end));
+}
+
 /* The blocks of an entry are taken, wanted or not: the next entry comes after them. */
 static void
 read_blocks(BlobGcChanged *changed, BlockRefTableReader *reader, const RelFileLocator *file,
@@ -136,7 +146,7 @@ read_blocks(BlobGcChanged *changed, BlockRefTableReader *reader, const RelFileLo
 	while ((count = BlockRefTableReaderGetBlocks(reader, blocks, BLOCKS_AT_ONCE)) > 0)
 	{
 		for (unsigned i = 0; is_wanted && i < count; i++)
-			blob_gc_changed_add(changed, file->spcOid, file->relNumber, blocks[i]);
+			blob_gc_changed_add(changed, file->relNumber, blocks[i]);
 	}
 }
 
@@ -152,8 +162,7 @@ read_file(const BlobGcSummaries *summaries, const SummaryFile *summary,
 	ForkNumber	fork;
 	BlockNumber limit;			/* from where on an older backup is of no use */
 
-	snprintf(path, sizeof(path), FOLDER "/%08X%08X%08X%08X%08X.summary", summaries->timeline,
-			 LSN_FORMAT_ARGS(summary->start), LSN_FORMAT_ARGS(summary->end));
+	make_path(path, summaries, summary);
 	file = AllocateFile(path, PG_BINARY_R);
 	if (file == NULL)
 		ereport(ERROR,
@@ -168,6 +177,34 @@ read_file(const BlobGcSummaries *summaries, const SummaryFile *summary,
 	}
 	DestroyBlockRefTableReader(reader);
 	(void) FreeFile(file);		/* nothing was written */
+}
+
+/*
+ * Of files that end after a position of this run.  One that is older than this run is left over from
+ * WAL that was lost, and has other records.
+ */
+uint64
+blob_gc_summaries_bytes(const BlobGcSummaries *summaries, XLogRecPtr since)
+{
+	uint64		bytes = 0;
+
+	for (int i = 0; i < summaries->count; i++)
+	{
+		char		path[MAXPGPATH];
+		struct stat status;
+
+		if (summaries->files[i].end <= since)
+			continue;
+		make_path(path, summaries, &summaries->files[i]);
+		if (stat(path, &status) != 0)
+			ereport(ERROR,
+					(errcode_for_file_access(), errmsg("could not stat file \"%s\": %m", path)));
+		if (status.st_mtime < timestamptz_to_time_t(PgStartTime))
+			ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+							errmsg("WAL summary \"%s\" is of an earlier run", path)));
+		bytes += status.st_size;
+	}
+	return bytes;
 }
 
 XLogRecPtr

@@ -17,6 +17,12 @@ typedef struct BlobGcSummaries BlobGcSummaries;
 extern BlobGcSummaries *blob_gc_summaries_list(void);
 
 /*
+ * How many bytes the function below reads.  ERROR if a file has gone, or is older than this run of
+ * the server.
+ */
+extern uint64 blob_gc_summaries_bytes(const BlobGcSummaries *summaries, XLogRecPtr since);
+
+/*
  * Add the blocks of tables of this database that records name which begin at or after since, and
  * perhaps others.  Returns up to where: the end of the last summary, or since, if they do not tell
  * what comes directly after that.  ERROR if a file has gone or is damaged; then some of the blocks
