@@ -15,7 +15,6 @@
 
 typedef struct PartKey
 {
-	Oid			tablespace;
 	Oid			file;
 	uint32		part;			/* number of its first block / PART_BLOCKS */
 } PartKey;
@@ -49,9 +48,9 @@ blob_gc_changed_make(void)
 }
 
 void
-blob_gc_changed_add(BlobGcChanged *changed, Oid tablespace, Oid file, BlockNumber block)
+blob_gc_changed_add(BlobGcChanged *changed, Oid file, BlockNumber block)
 {
-	PartKey		key = {.tablespace = tablespace, .file = file, .part = block / PART_BLOCKS};
+	PartKey		key = {.file = file, .part = block / PART_BLOCKS};
 	bool		found;
 	Part	   *part = hash_search(changed->parts, &key, HASH_ENTER, &found);
 
@@ -62,9 +61,9 @@ blob_gc_changed_add(BlobGcChanged *changed, Oid tablespace, Oid file, BlockNumbe
 }
 
 bool
-blob_gc_changed_has(BlobGcChanged *changed, Oid tablespace, Oid file, BlockNumber block)
+blob_gc_changed_has(BlobGcChanged *changed, Oid file, BlockNumber block)
 {
-	PartKey		key = {.tablespace = tablespace, .file = file, .part = block / PART_BLOCKS};
+	PartKey		key = {.file = file, .part = block / PART_BLOCKS};
 
 	if (memcmp(&key, &changed->asked, sizeof(key)) != 0)
 	{

@@ -18,10 +18,11 @@ typedef struct BlobGcChanged BlobGcChanged;
  */
 extern BlobGcChanged *blob_gc_changed_make(void);
 
-/* Add a block of a file, which a tablespace and a number tell; is one there? */
-extern void blob_gc_changed_add(BlobGcChanged *changed, Oid tablespace, Oid file,
-								BlockNumber block);
-extern bool blob_gc_changed_has(BlobGcChanged *changed, Oid tablespace, Oid file,
-								BlockNumber block);
+/*
+ * Add a block of a file; is one there?  A file is told by its number alone, since it keeps that when
+ * ALTER DATABASE moves it to another tablespace.  Two files of one number share their blocks.
+ */
+extern void blob_gc_changed_add(BlobGcChanged *changed, Oid file, BlockNumber block);
+extern bool blob_gc_changed_has(BlobGcChanged *changed, Oid file, BlockNumber block);
 
 #endif							/* BLOB_GC_CHANGED_H */

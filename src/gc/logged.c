@@ -36,9 +36,7 @@ struct BlobGcLogged
 	bool		has_failed;
 	uint64		tail_bytes;		/* WAL that may still be read */
 
-	/* The table. */
-	Oid			tablespace;
-	Oid			file;
+	Oid			file;			/* of the table */
 };
 
 BlobGcLogged *
@@ -49,14 +47,23 @@ blob_gc_logged_open(void)
 	if (!XLogIsNeeded())
 		return NULL;
 	logged = palloc0(sizeof(BlobGcLogged));
-	logged->context = CurrentMemoryContext;
+	logged->context = AllocSetContextCreate(CurrentMemoryContext, "changed blocks",
+											ALLOCSET_DEFAULT_SIZES);
 	return logged;
+}
+
+void
+blob_gc_logged_close(BlobGcLogged *logged)
+{
+	if (logged == NULL)
+		return;
+	MemoryContextDelete(logged->context);
+	pfree(logged);
 }
 
 void
 blob_gc_logged_begin_table(BlobGcLogged *logged, Relation relation)
 {
-	logged->tablespace = relation->rd_locator.spcOid;
 	logged->file = relation->rd_locator.relNumber;
 	logged->tail_bytes += (uint64) RelationGetNumberOfBlocks(relation) * BLCKSZ /
 		TABLE_BYTES_PER_WAL_BYTE;
@@ -88,12 +95,10 @@ static bool
 try_to_read(BlobGcLogged *logged, BlobAttemptStep step)
 {
 	ErrorData  *error = blob_attempt(step, logged);
-	int			category;
 
 	if (error == NULL)
 		return true;
-	category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
-	if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);
 	if (error->sqlerrcode != ERRCODE_UNDEFINED_FILE)
 		ereport(LOG,
@@ -101,6 +106,7 @@ try_to_read(BlobGcLogged *logged, BlobAttemptStep step)
 				 errdetail("Rounds of the collector read pages that have not changed.")));
 	FreeErrorData(error);
 	logged->has_failed = true;
+	MemoryContextReset(logged->context);
 	return false;
 }
 
@@ -108,13 +114,11 @@ static bool
 begin(BlobGcLogged *logged, XLogRecPtr since)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(logged->context);
-	bool		is_read;
 
 	logged->changed = blob_gc_changed_make();
-	logged->since = since;
-	is_read = try_to_read(logged, read_summaries);
 	MemoryContextSwitchTo(old_context);
-	return is_read;
+	logged->since = since;
+	return try_to_read(logged, read_summaries);
 }
 
 /*
@@ -154,7 +158,7 @@ blob_gc_logged_tell(BlobGcLogged *logged, XLogRecPtr since, XLogRecPtr position)
 bool
 blob_gc_logged_names(BlobGcLogged *logged, BlockNumber block)
 {
-	return blob_gc_changed_has(logged->changed, logged->tablespace, logged->file, block);
+	return blob_gc_changed_has(logged->changed, logged->file, block);
 }
 
 #else							/* !BLOB_HAS_WAL_SUMMARIES */
@@ -163,6 +167,11 @@ BlobGcLogged *
 blob_gc_logged_open(void)
 {
 	return NULL;
+}
+
+void
+blob_gc_logged_close(BlobGcLogged *logged)
+{
 }
 
 void

@@ -19,6 +19,7 @@ typedef struct BlobGcLogged BlobGcLogged;
  * wal_level = minimal, or this is not known of PostgreSQL.
  */
 extern BlobGcLogged *blob_gc_logged_open(void);
+extern void blob_gc_logged_close(BlobGcLogged *logged);
 
 /* The table that the functions below ask for.  The larger it is, the more WAL may be read. */
 extern void blob_gc_logged_begin_table(BlobGcLogged *logged, Relation relation);

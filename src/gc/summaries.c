@@ -136,7 +136,7 @@ read_blocks(BlobGcChanged *changed, BlockRefTableReader *reader, const RelFileLo
 	while ((count = BlockRefTableReaderGetBlocks(reader, blocks, BLOCKS_AT_ONCE)) > 0)
 	{
 		for (unsigned i = 0; is_wanted && i < count; i++)
-			blob_gc_changed_add(changed, file->spcOid, file->relNumber, blocks[i]);
+			blob_gc_changed_add(changed, file->relNumber, blocks[i]);
 	}
 }
 

@@ -27,7 +27,7 @@ add_blocks(BlobGcChanged *changed, XLogReaderState *reader)
 
 		if (XLogRecGetBlockTagExtended(reader, i, &file, &fork, &block, NULL) &&
 			fork == MAIN_FORKNUM && file.dbOid == MyDatabaseId)
-			blob_gc_changed_add(changed, file.spcOid, file.relNumber, block);
+			blob_gc_changed_add(changed, file.relNumber, block);
 	}
 }
 

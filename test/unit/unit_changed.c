@@ -11,7 +11,7 @@
 #define FILES 3
 #define BLOCKS 3000
 
-static bool is_there[FILES][FILES][BLOCKS];
+static bool is_there[FILES][BLOCKS];
 
 /* The last of them are the last blocks that a file can have. */
 static BlockNumber
@@ -23,13 +23,12 @@ block_of(int number)
 static void
 compare(BlobGcChanged *changed, pg_prng_state *random)
 {
-	Oid			tablespace = pg_prng_uint64_range(random, 0, FILES - 1);
 	Oid			file = pg_prng_uint64_range(random, 0, FILES - 1);
 
 	for (int i = 0; i < BLOCKS; i++)
 	{
-		CHECK(blob_gc_changed_has(changed, tablespace, file, block_of(i)) ==
-			  is_there[tablespace][file][i], "block %u of %u, %u", block_of(i), tablespace, file);
+		CHECK(blob_gc_changed_has(changed, file, block_of(i)) ==
+			  is_there[file][i], "block %u of %u", block_of(i), file);
 	}
 }
 
@@ -45,14 +44,13 @@ UNIT_TEST(unit_changed)
 	{
 		for (int i = 0; i < 20; i++)
 		{
-			Oid			tablespace = pg_prng_uint64_range(&random, 0, FILES - 1);
 			Oid			file = pg_prng_uint64_range(&random, 0, FILES - 1);
 			int			block = pg_prng_uint64_range(&random, 0, BLOCKS - 1);
 
-			(void) blob_gc_changed_has(changed, tablespace, file, block_of(block));
-			blob_gc_changed_add(changed, tablespace, file, block_of(block));
-			is_there[tablespace][file][block] = true;
-			CHECK(blob_gc_changed_has(changed, tablespace, file, block_of(block)), "added");
+			(void) blob_gc_changed_has(changed, file, block_of(block));
+			blob_gc_changed_add(changed, file, block_of(block));
+			is_there[file][block] = true;
+			CHECK(blob_gc_changed_has(changed, file, block_of(block)), "added");
 		}
 		compare(changed, &random);
 	}
