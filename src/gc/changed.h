@@ -19,8 +19,8 @@ typedef struct BlobGcChanged BlobGcChanged;
 extern BlobGcChanged *blob_gc_changed_make(void);
 
 /*
- * Add a block of a file; is one there?  A file is told by its number alone, since it keeps that when
- * ALTER DATABASE moves it to another tablespace.  Two files of one number share their blocks.
+ * Add a block of a file; is one there?  A file is told by its number alone, since it keeps that
+ * when ALTER DATABASE moves it to another tablespace.  Two files of one number share their blocks.
  */
 extern void blob_gc_changed_add(BlobGcChanged *changed, Oid file, BlockNumber block);
 extern bool blob_gc_changed_has(BlobGcChanged *changed, Oid file, BlockNumber block);
