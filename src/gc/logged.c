@@ -15,6 +15,7 @@
 #include "gc/summaries.h"
 #include "gc/tail.h"
 #include "storage/bufmgr.h"
+#include "utils/memutils.h"
 #include "wal/insert.h"
 
 /*
