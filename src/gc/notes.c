@@ -132,9 +132,9 @@ blob_gc_notes_close(BlobGcRound *round, bool is_complete)
 	token = blob_gc_notes_file_end(&notes->out, &round->store.id, is_complete);
 	if (token != 0)
 		blob_gc_status_set_notes(token);
+	blob_gc_logged_close(notes->logged);
 	pfree(notes->last.references);
 	pfree(notes->next.references);
-	blob_gc_logged_close(notes->logged);
 	pfree(notes);
 	round->notes = NULL;
 }
