@@ -29,7 +29,7 @@
 
 struct BlobGcLogged
 {
-	MemoryContext context;		/* of the set, and of what is read */
+	MemoryContext context;		/* of the set, and of buffers for reading */
 	BlobGcChanged *changed;		/* NULL: nothing is read yet */
 	Oid		   *files;			/* of the tables and indexes of the round */
 	int			file_count;

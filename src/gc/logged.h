@@ -16,8 +16,8 @@
 typedef struct BlobGcLogged BlobGcLogged;
 
 /*
- * For the relations of the list, in the current memory context.  NULL if the WAL does not tell all changes, which is the case with
- * wal_level = minimal, or this is not known of PostgreSQL.
+ * For the relations of the list, in the current memory context.  NULL if the WAL does not tell all
+ * changes, which is the case with wal_level = minimal, or this is not known of PostgreSQL.
  */
 extern BlobGcLogged *blob_gc_logged_open(const BlobGcRoots *roots);
 extern void blob_gc_logged_close(BlobGcLogged *logged);

@@ -180,8 +180,8 @@ read_file(const BlobGcSummaries *summaries, const SummaryFile *summary,
 }
 
 /*
- * Of files that end after a position of this run.  One that is older than this run is left over from
- * WAL that was lost, and has other records.
+ * Of files that end after a position of this run.  One that is older than this run is left over
+ * from WAL that was lost, and has other records.
  */
 uint64
 blob_gc_summaries_bytes(const BlobGcSummaries *summaries, XLogRecPtr since)

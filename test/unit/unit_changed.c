@@ -53,7 +53,7 @@ UNIT_TEST(unit_changed)
 			is_there[file][block] = true;
 			CHECK(blob_gc_changed_has(changed, file, block_of(block)), "added");
 			blob_gc_changed_add(changed, FILES, block_of(block));
-			CHECK(!blob_gc_changed_has(changed, FILES, block_of(block)), "a file that is not wanted");
+			CHECK(!blob_gc_changed_has(changed, FILES, block_of(block)), "not of a wanted file");
 		}
 		compare(changed, &random);
 	}
