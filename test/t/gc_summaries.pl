@@ -23,7 +23,6 @@ autovacuum = off
 summarize_wal = on
 checkpoint_timeout = 1h
 min_wal_size = 2MB
-wal_keep_size = 0
 max_wal_size = 10GB
 shared_preload_libraries = 'blobext'
 ));
@@ -258,7 +257,7 @@ foreach my $tablespace ('elsewhere', 'pg_default')
 sql('DROP DATABASE moving');
 
 # WAL that was removed, with nothing that tells it.  Seen to fail: without ERRCODE_UNDEFINED_FILE in logged.c, the log has it.
-$node->append_conf('postgresql.conf', 'summarize_wal = off');
+$node->append_conf('postgresql.conf', "summarize_wal = off\nwal_keep_size = 0");
 $node->reload;
 poll(q(SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'walsummarizer'));
 sql('VACUUM s.t');
