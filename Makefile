@@ -123,7 +123,7 @@ UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/
 	src/store/page_sums.o src/blob/compare.o src/blob/compare_content.o \
 	src/blob/frames.o src/blob/framer.o src/blob/mapping.o src/containers/sound.o \
 	src/containers/walk.o src/sql/operators/sample.o src/wal/insert.o src/core/attempt.o \
-	src/gc/methods.o)
+	src/gc/methods.o src/gc/changed.o)
 unit-module: $(UNIT_LIBRARY)
 $(UNIT_LIBRARY): $(UNIT_OBJS) $(UNIT_MODULES)
 	$(CC) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $(UNIT_OBJS) $(UNIT_MODULES) \

@@ -359,6 +359,14 @@
 #define BLOB_MAP_TELLS_CHANGES (PG_VERSION_NUM < 190000)
 #endif
 
+/*
+ * common/blkreftable.h, access/xlogreader.h, pg_wal/summaries: names and content of WAL summaries,
+ * and which records name pages, were compared with the sources of 17 and 18.
+ */
+#ifndef BLOB_HAS_WAL_SUMMARIES
+#define BLOB_HAS_WAL_SUMMARIES (PG_VERSION_NUM >= 170000 && PG_VERSION_NUM < 190000)
+#endif
+
 /* ---- redo functions ---- */
 
 /*

@@ -14,6 +14,7 @@
 #include "common/hashfn.h"
 #include "core/compat.h"
 #include "gc/gc_internal.h"
+#include "gc/logged.h"
 #include "gc/notes.h"
 #include "gc/notes_file.h"
 #include "miscadmin.h"
@@ -43,6 +44,8 @@ typedef struct BlobGcNotes
 	bool		can_trust_map;
 	bool		is_table;		/* one that gets notes is being marked */
 	bool		is_valid;		/* the last section is of this place, and says what is there */
+	bool		is_by_wal;		/* but for pages that the WAL names */
+	BlobGcLogged *logged;		/* or NULL */
 	uint32		last_at;		/* where the references of the block that comes next begin */
 	bool		is_visible[BLOB_GC_SECTION_BLOCKS]; /* in the map, when the section began */
 
@@ -117,6 +120,13 @@ blob_gc_notes_open(BlobGcRound *round, bool write)
 	make_room(round, &notes->next);
 	notes->row_types = hash_row_types(round->roots);
 	notes->can_trust_map = can_trust_map();
+	if (notes->can_trust_map)
+	{
+		MemoryContext old_context = MemoryContextSwitchTo(round->context);
+
+		notes->logged = blob_gc_logged_open(round->roots);
+		MemoryContextSwitchTo(old_context);
+	}
 	blob_gc_notes_file_open(&notes->in, &round->store.id, blob_gc_status_notes());
 	if (write)
 		blob_gc_notes_file_make(&notes->out, &round->store.id);
@@ -135,6 +145,7 @@ blob_gc_notes_close(BlobGcRound *round, bool is_complete)
 	token = blob_gc_notes_file_end(&notes->out, &round->store.id, is_complete);
 	if (token != 0)
 		blob_gc_status_set_notes(token);
+	blob_gc_logged_close(notes->logged);
 	pfree(notes->last.references);
 	pfree(notes->next.references);
 	pfree(notes);
@@ -178,17 +189,29 @@ compare_places(const BlobGcSection *left, const BlobGcSection *right)
 	return left->first_block < right->first_block ? -1 : left->first_block > right->first_block;
 }
 
-/* Does the section of the last round tell about this one? */
+/* Is the section of the last round of this place, and this file, with the same columns? */
 static bool
-is_valid(const BlobGcNotes *notes)
+is_same(const BlobGcNotes *notes)
 {
 	const BlobGcSection *last = &notes->last.fixed;
 	const BlobGcSection *next = &notes->next.fixed;
 
 	return notes->has_last && compare_places(last, next) == 0 &&
 		last->file == next->file && last->tablespace == next->tablespace &&
-		last->columns == next->columns && !XLogRecPtrIsInvalid(next->position) &&
-		last->position == next->position;
+		last->columns == next->columns && !XLogRecPtrIsInvalid(next->position);
+}
+
+/* Does the section of the last round tell about this one, and about which of its pages? */
+static void
+compare_sections(BlobGcNotes *notes)
+{
+	const BlobGcSection *last = &notes->last.fixed;
+	const BlobGcSection *next = &notes->next.fixed;
+
+	notes->is_valid = is_same(notes) && last->position == next->position;
+	notes->is_by_wal = !notes->is_valid && is_same(notes) &&
+		blob_gc_logged_tell(notes->logged, last->since, next->position);
+	notes->is_valid |= notes->is_by_wal;
 }
 
 static void
@@ -227,12 +250,13 @@ begin_section(BlobGcRound *round, BlockNumber first_block)
 	if (has_row_types(round))
 		next->columns = hash_combine64(next->columns, notes->row_types);
 	next->first_block = first_block;
+	next->since = GetXLogInsertRecPtr();
 	next->position = look_at_map(round, first_block);
 	notes->has_next = !XLogRecPtrIsInvalid(next->position);
 	while (notes->has_last && compare_places(&notes->last.fixed, next) < 0)
 		notes->has_last = blob_gc_notes_file_read(&notes->in, &notes->last.fixed,
 												  notes->last.references);
-	notes->is_valid = is_valid(notes);
+	compare_sections(notes);
 	notes->last_at = 0;
 }
 
@@ -243,6 +267,8 @@ blob_gc_notes_begin_table(BlobGcRound *round, bool may_have_notes)
 {
 	round->notes->is_table = round->notes->can_trust_map && may_have_notes &&
 		RelationNeedsWAL(round->relation);
+	if (round->notes->is_table && round->notes->logged != NULL)
+		blob_gc_logged_begin_table(round->notes->logged, round->relation);
 }
 
 void
@@ -294,6 +320,8 @@ blob_gc_notes_find(BlobGcRound *round, BlockNumber block, BlobGcNote *note)
 	note->count = notes->last.fixed.counts[number] - 1;
 	notes->last_at += note->count;
 	if (!notes->is_visible[number] || !has_room(notes, note->count))
+		return false;
+	if (notes->is_by_wal && blob_gc_logged_names(notes->logged, block))
 		return false;
 	CHECK_FOR_INTERRUPTS();
 	carry_over(notes, number, note);

@@ -28,6 +28,7 @@ typedef struct BlobGcSection
 	uint64		token;			/* of the file */
 	uint64		columns;		/* BlobGcRoot.columns, mixed with those of row types if need be */
 	XLogRecPtr	position;		/* LSN of the visibility map's page before any page was read */
+	XLogRecPtr	since;			/* end of the WAL before that */
 	Oid			relid;
 	Oid			file;
 	Oid			tablespace;

@@ -19,7 +19,7 @@ my $node = blob_cluster('main', streaming => 1, init => ['--data-checksums'], co
 autovacuum = off
 max_prepared_transactions = 2
 shared_preload_libraries = 'blobext'
-));
+) . (`pg_config --version` =~ /PostgreSQL 1[78]/ ? "summarize_wal = on\n" : ''));
 my $file = PostgreSQL::Test::Utils::tempdir() . '/rows';
 
 gc_use($node);
@@ -190,6 +190,7 @@ for my $turn (1 .. 40)
 	my $name = $names[ int(rand(@names)) ];
 	change($name);
 	sql('VACUUM s.t') if rand() < 0.4;
+	sql('CHECKPOINT') if rand() < 0.3;
 	my ($freed, $live, $reason) = rand() < 0.6 ? gc() : ('', '', '');
 	next if $reason eq '';
 	fail("turn $turn, $name, seed $seed: $reason");

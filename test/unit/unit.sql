@@ -24,6 +24,7 @@ CREATE FUNCTION unit_free_runs(seed bigint, operations bigint) RETURNS bigint
 	AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_free_runs_large() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_pending(seed bigint, rounds bigint) RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_changed(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_page_sums(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_hole_pace(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compare(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
@@ -35,7 +36,7 @@ CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' 
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_methods() RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(35);
+SELECT plan(36);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint,
 	'the formula of tiers gives the table of the paper');
@@ -78,6 +79,8 @@ SELECT cmp_ok(unit_free_runs_large(), '=', 50003::bigint,
 	'many free runs are found, in whatever order they were given');
 SELECT cmp_ok(unit_pending(:seed, 600), '>', 1000000::bigint,
 	'freed runs come out once a checkpoint covers them');
+SELECT cmp_ok(unit_changed(:seed), '>', 100000::bigint,
+	'a set of changed blocks has the blocks that were added, and no others');
 SELECT cmp_ok(unit_hole_pace(:seed), '>', 10000::bigint, 'holes are made evenly, and in time');
 SELECT cmp_ok(unit_page_sums(:seed), '>', 100000::bigint,
 	'each page of a living extent has the checksum that was set last');
