@@ -276,8 +276,7 @@ pass('statements of an owner that could not read its table can be cancelled');
 frees(0, 'the owner answers when its table is not locked any more');
 
 # A catalog that is locked for long: the owner gives up, and its next command knows nothing of it.
-# Fails without: cancels that count during the answer (the owner waits on, and the round with it); the
-# indicator of the timeout that is taken back.
+# Fails without: cancels that count during the answer (the owner waits on, and the round with it).
 my $catalog = session();
 $offset = -s $node->logfile;
 $gc = round_after_moment(sub { $catalog->query_safe($_) foreach 'BEGIN', 'LOCK TABLE pg_catalog.pg_class IN ACCESS EXCLUSIVE MODE' });
