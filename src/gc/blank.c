@@ -143,12 +143,6 @@ blob_gc_blank_is_idle(void)
 		GetCurrentTransactionNestLevel() == 1 && !has_holder();
 }
 
-bool
-blob_gc_blank_has_seen_something(void)
-{
-	return FirstSnapshotSet;
-}
-
 static bool
 leaves_blank(const Node *statement, ProcessUtilityContext context)
 {

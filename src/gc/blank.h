@@ -42,10 +42,9 @@ extern bool blob_gc_blank_answered(uint32 question, VirtualTransactionId transac
 
 /*
  * Is this process idle, in a transaction that it has begun for messages alone, and without a value
- * in memory?  To be asked before that commits.  Has this transaction taken a snapshot?
+ * in memory?  To be asked before that commits.
  */
 extern bool blob_gc_blank_is_idle(void);
-extern bool blob_gc_blank_has_seen_something(void);
 
 /* A query is about to run: its transaction has a snapshot. */
 #ifdef USE_ASSERT_CHECKING

@@ -5,6 +5,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "containers/walk.h"
 #include "core/descriptor.h"
 #include "gc/gc_internal.h"
@@ -155,13 +156,29 @@ mark_value(Datum datum, void *context)
 	}
 }
 
+/* A container is fetched whole: for an owner its pages of TOAST count as read. */
+static void
+count_fetched(BlobGcRound *round, Datum container)
+{
+	struct varlena *stored = (struct varlena *) DatumGetPointer(container);
+	struct varatt_external pointer;
+
+	if (!VARATT_IS_EXTERNAL_ONDISK(stored))
+		return;
+	VARATT_EXTERNAL_GET_POINTER(pointer, stored);
+	round->answer_pages += VARATT_EXTERNAL_GET_EXTSIZE(pointer) / BLCKSZ;
+}
+
 void
 blob_gc_mark(BlobGcRound *round, Datum datum, Oid type)
 {
 	if (type == round->blob_type)
+	{
 		mark_value(datum, round);
-	else
-		blob_walk_datum(datum, type, mark_value, round);
+		return;
+	}
+	count_fetched(round, datum);
+	blob_walk_datum(datum, type, mark_value, round);
 }
 
 /*

@@ -61,20 +61,6 @@ refuse(Relation relation, const char *problem)
 						   problem)));
 }
 
-/* Rows and arrays of values may be in TOAST, whose pages count in advance. */
-static void
-count_toast(BlobGcRound *round)
-{
-	Oid			relid = round->relation->rd_rel->reltoastrelid;
-	Relation	toast;
-
-	if (!OidIsValid(relid))
-		return;
-	toast = relation_open(relid, AccessShareLock);
-	round->answer_pages += RelationGetNumberOfBlocks(toast);
-	relation_close(toast, AccessShareLock);
-}
-
 /* False: too many pages.  An index of one page has no key, and that page may be in no buffer. */
 static bool
 mark_opened(BlobGcRound *round)
@@ -93,7 +79,6 @@ mark_opened(BlobGcRound *round)
 	}
 	if (!blob_gc_is_heap(relation->rd_tableam))
 		refuse(relation, "is not read and written by the functions of heap alone");
-	count_toast(round);
 	return blob_gc_mark_heap(round);
 }
 
@@ -276,27 +261,9 @@ answer(BlobGcOwnerSlot *slot, uint32 question)
 }
 
 /*
- * Once for each command of the client.  In a transaction that was begun for messages alone, the
- * function of another library may have taken a snapshot before its commit: then the process would
- * look for messages without end.
- */
-static void
-look_for_messages(uint32 question)
-{
-	static uint32 last_question = 0;
-	static TimestampTz last_command = 0;
-	TimestampTz command = GetCurrentStatementStartTimestamp();
-
-	if (question == last_question && command == last_command)
-		return;
-	last_question = question;
-	last_command = command;
-	catchupInterruptPending = true;
-}
-
-/*
  * A process that is asked while it is busy looks for messages again before its next command.  One
- * that has begun this transaction for messages alone does not.
+ * that has begun this transaction for messages alone does not, else it would do so without end.
+ * That happens while it reads a command, when cancels are kept back.
  */
 static pg_attribute_hot void
 at_transaction_event(XactEvent event, void *arg)
@@ -313,8 +280,8 @@ at_transaction_event(XactEvent event, void *arg)
 	if (event == XACT_EVENT_PRE_COMMIT && blob_gc_blank_is_idle())
 		answer(slot, question);
 	else if ((event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
-			  event == XACT_EVENT_PREPARE) && blob_gc_blank_has_seen_something())
-		look_for_messages(question);
+			  event == XACT_EVENT_PREPARE) && QueryCancelHoldoffCount == 0)
+		catchupInterruptPending = true;
 }
 
 void

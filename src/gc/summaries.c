@@ -179,16 +179,19 @@ read_file(const BlobGcSummaries *summaries, const SummaryFile *summary,
 	(void) FreeFile(file);		/* nothing was written */
 }
 
-/*
- * Of files that end after a position of this run.  One that is older than this run is left over
- * from WAL that was lost, and has other records.
- */
+static bool
+tell_from(const BlobGcSummaries *summaries, XLogRecPtr since)
+{
+	return summaries->count > 0 && since >= summaries->files[0].start;
+}
+
+/* A file that is older than this run is left over from WAL that was lost: it has other records. */
 uint64
 blob_gc_summaries_bytes(const BlobGcSummaries *summaries, XLogRecPtr since)
 {
 	uint64		bytes = 0;
 
-	for (int i = 0; i < summaries->count; i++)
+	for (int i = 0; tell_from(summaries, since) && i < summaries->count; i++)
 	{
 		char		path[MAXPGPATH];
 		struct stat status;
@@ -200,8 +203,7 @@ blob_gc_summaries_bytes(const BlobGcSummaries *summaries, XLogRecPtr since)
 			ereport(ERROR,
 					(errcode_for_file_access(), errmsg("could not stat file \"%s\": %m", path)));
 		if (status.st_mtime < timestamptz_to_time_t(PgStartTime))
-			ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
-							errmsg("WAL summary \"%s\" is of an earlier run", path)));
+			return PG_UINT64_MAX;
 		bytes += status.st_size;
 	}
 	return bytes;
@@ -210,7 +212,7 @@ blob_gc_summaries_bytes(const BlobGcSummaries *summaries, XLogRecPtr since)
 XLogRecPtr
 blob_gc_summaries_read(const BlobGcSummaries *summaries, BlobGcChanged *changed, XLogRecPtr since)
 {
-	if (summaries->count == 0 || since < summaries->files[0].start)
+	if (!tell_from(summaries, since))
 		return since;
 	for (int i = 0; i < summaries->count; i++)
 	{

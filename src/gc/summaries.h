@@ -17,8 +17,8 @@ typedef struct BlobGcSummaries BlobGcSummaries;
 extern BlobGcSummaries *blob_gc_summaries_list(void);
 
 /*
- * How many bytes the function below reads.  ERROR if a file has gone, or is older than this run of
- * the server.
+ * How many bytes the function below reads; PG_UINT64_MAX if a file is older than this run of the
+ * server.  ERROR if one has gone.
  */
 extern uint64 blob_gc_summaries_bytes(const BlobGcSummaries *summaries, XLogRecPtr since);
 

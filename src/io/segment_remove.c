@@ -124,7 +124,11 @@ blob_segment_remove_dir(const BlobStoreId *store)
 	blob_segment_dir_path(path, sizeof(path), store);
 	/* If the directory is gone already, the syncer must not wait for its files. */
 	if (access(path, F_OK) != 0 && errno == ENOENT)
-		return unlink_segment(store, BLOB_ALL_SEGMENTS, path);
+	{
+		is_gone = unlink_segment(store, BLOB_ALL_SEGMENTS, path);
+		blob_buffer_forget_store(store);
+		return is_gone;
+	}
 
 	is_gone = remove_files(store, path);
 	if (is_gone && rmdir(path) != 0 && errno != ENOENT)

@@ -366,7 +366,9 @@ class RacesTest(FileSystemTest):
             blocker.rollback()
             for thread in threads:
                 thread.join()
-            self.assertEqual(found, [content[:len(found[0])]])
+            # Until the kernel has set the shorter size, it fills a short answer with zeros.
+            self.assertIn(found[0], (content[:len(found[0])],
+                                     content[:10] + bytes(max(0, len(found[0]) - 10))))
             self.assertEqual(mount.read("z"), content[:10])
             for file in files + [reader]:
                 os.close(file)

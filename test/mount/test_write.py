@@ -530,24 +530,6 @@ class WriteTest(FileSystemTest):
                 return df()[1] > room - mb      # garbage of earlier tests is free, too
             support.wait_until(is_free, "the room of the file")
 
-    def test_fallocate_of_more_than_there_is_room_for_fails(self):
-        """At once, and not at close(); the file stays as it is.  Less is granted.  Seen to fail
-        without find_room()."""
-        mb = 1_000_000
-        self.sql.execute("SELECT blobfs.set_quota('docs', 100000000, 10)")
-        with Mount("fs=docs") as mount, open(mount.path("f"), "wb", buffering=0) as file:
-            file.write(b"content")
-            for place, length in ((0, 110 * mb), (200 * mb, 1)):
-                with self.assertRaises(OSError) as raised:
-                    os.posix_fallocate(file.fileno(), place, length)
-                self.assertEqual(raised.exception.errno, errno.ENOSPC)
-                self.assertEqual(os.fstat(file.fileno()).st_size, 7)
-            for length in (mb, 90 * mb):
-                os.posix_fallocate(file.fileno(), 0, length)
-                self.assertEqual(os.fstat(file.fileno()).st_size, length)
-            file.truncate(7)
-        self.assertEqual(self.server_read("/f"), b"content")
-
     def test_buffers(self):
         """A program with buffers of st_blksize reads no megabyte to change ten bytes."""
         self.put("/f", b"x" * 10_000_000)

@@ -114,7 +114,8 @@ run_thread(void *argument)
 
 		if (pages->count == 0)
 			pthread_cond_timedwait(&pages->work, &pages->lock, &until);
-		while (pages->count > 0 && !pages->stopping)
+		/* As many as there are now: direct writes may bring new ones all the time. */
+		for (int left = pages->count; left > 0 && !pages->stopping; left--)
 		{
 			struct stale stale = pages->stale[--pages->count];
 

@@ -26,11 +26,6 @@
 #include "writing/making.h"
 #include "writing/sender.h"
 
-enum
-{
-	ROOM_BYTES = 64 * 1024 * 1024
-};
-
 /* ---- open files ---- */
 
 /* A handle on a working copy, of which the caller is a user already. */
@@ -346,25 +341,8 @@ op_fsyncdir(fuse_req_t request, fuse_ino_t id, int data_only, struct fuse_file_i
 	fuse_reply_err(request, writer_flush(writer));
 }
 
-/*
- * Space is never reserved.  But a program that asks for much learns now that there is no room, and
- * not from close().  Less than ROOM_BYTES are not worth a statement.
- */
-static int
-find_room(struct source *source, int64_t bytes)
-{
-	struct statvfs room;
-	int			error;
-
-	if (bytes < ROOM_BYTES)
-		return 0;
-	error = source->operations->statfs(source, &room);
-	if (error == 0 && (uint64_t) bytes / room.f_frsize > room.f_bavail)
-		error = ENOSPC;
-	return error;
-}
-
-/* Zeros are written, and a file becomes longer. */
+/* Space is never reserved: there is room at the server or there is none.  Zeros are written, and a
+ * file becomes longer. */
 static void
 op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t length,
 			 struct fuse_file_info *info)
@@ -390,17 +368,10 @@ op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t le
 		error = limit_ranges(copy);
 	if (zeros && end > offset && error == 0)
 		error = working_zero(&copy->working, offset, end - offset);
-	else if (!zeros && end > copy->working.size)
-	{
-		error = find_room(copy->writer->source, end - copy->working.size);
-		if (error == 0 && !keeps_size)
-			error = working_resize(&copy->working, end);
-	}
-	if (error == 0)
-	{
-		handle->writes = true;
-		copy_touch(copy);
-	}
+	else if (!zeros && !keeps_size && end > copy->working.size)
+		error = working_resize(&copy->working, end);
+	handle->writes = true;
+	copy_touch(copy);
 	pthread_mutex_unlock(&copy->lock);
 	fuse_reply_err(request, error);
 }
