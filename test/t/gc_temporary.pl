@@ -244,13 +244,13 @@ $owner->query_safe('COMMIT');
 frees(0, 'an owner that was asked too late answers the next round');
 owner_has($owner, 'mine', '1', 'an owner that was asked too late has its value');
 
-# One whose procedures commit and go on, one after the other: it looks for messages at the end of each.
+# One whose procedures commit and go on, one after the other: it looks for messages behind each.
 # Fails without: the look behind a later commit of the same command.
 sql('CREATE TABLE s.enough AS SELECT false AS go',
 	q(CREATE PROCEDURE s.works() LANGUAGE plpgsql AS $$ BEGIN
 		IF (SELECT go FROM s.enough) THEN RETURN; END IF;
-		COMMIT; PERFORM pg_sleep(0.02); COMMIT; PERFORM pg_sleep(0.02); END $$));
-$owner->query_until(qr/start/, "\\echo start\n" . "CALL s.works();\n" x 3000 . "\\echo done\n");
+		COMMIT; PERFORM pg_sleep(0.5), go FROM s.enough; COMMIT; PERFORM 1; PERFORM go FROM s.enough; END $$));
+$owner->query_until(qr/start/, "\\echo start\n" . "CALL s.works();\n" x 300 . "\\echo done\n");
 ($freed, $live, $reason) = gc();
 is($reason, '', 'an owner answers between commands that commit and go on');
 sql('UPDATE s.enough SET go = true');
