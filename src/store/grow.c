@@ -253,19 +253,6 @@ wants_checkpoint(BlobStoreShared *shared, const Situation *now)
 		blob_store_may_ask(shared);
 }
 
-/*
- * Whether pending pages may make room for a value.  Beside free ones in runs that are too short
- * they may do so or not: then not at each attempt, since it costs a checkpoint.
- */
-static bool
-may_be_enough(BlobStoreShared *shared, const Situation *now, uint64 needed_pages)
-{
-	if (now->pending_pages >= needed_pages)
-		return true;
-	return now->pending_pages > 0 && now->free_pages + now->pending_pages >= needed_pages &&
-		(blob_store_frees_after_flush() || blob_store_may_ask(shared));
-}
-
 static void
 ask_for_checkpoint(const Situation *now, int flags)
 {
@@ -342,7 +329,8 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 		*anywhere = true;
 		wants = false;
 	}
-	else if (!has_room && *may_wait && may_be_enough(shared, &now, needed_pages))
+	else if (!has_room && *may_wait && now.pending_pages > 0 &&
+			 now.free_pages + now.pending_pages >= needed_pages)
 	{
 		/*
 		 * The disk is full, but a checkpoint will free enough: wait for it instead of failing.
