@@ -338,6 +338,12 @@ blobext.rewrite_limit = 32kB
 	$node->safe_psql('postgres', slurp_file("$FindBin::RealBin/torture.sql"));
 	sync_cluster($node) if $name eq 'power';
 	run_round($node, $name, $_, $styles[$_ % @styles], shift @crashes) for (1 .. $share);
+	# A few seconds of load may be too short for a round of the collector that finds garbage.
+	for (1 .. 10)
+	{
+		last if ($done{'gc freed_values'} // 0) > 0;
+		run_round($node, $name, $share + $_, $styles[$_ % @styles], undef);
+	}
 	push @styles, shift @styles;	# few rounds of two settings: all styles
 	$node->stop;
 	# Without power a sync fails, which is a PANIC.
