@@ -20,6 +20,7 @@ our @EXPORT = qw(
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk sync_cluster
   preload_library start_with_stops hold_at hold_again start_waiting stopped_pid let_go
   promote_before_checkpoint arm_stop await_any_stop expect_damage flip_bit map_bit without_data_checksums
+  collect_by_hand
 );
 
 # A test that damages no page fails when it is done, if one of its servers has said in its log that a
@@ -462,6 +463,23 @@ sub few_are_dirty
 		usleep(100_000);
 	}
 	return 0;
+}
+
+# A round by hand, where rounds begin by themselves, too: it is asked for again while a worker collects in the database.  Returns why
+# it was skipped, and a column of its result.
+sub collect_by_hand
+{
+	my ($node, $column, $database) = @_;
+	my @row;
+	for (1 .. 600)
+	{
+		my $out = $node->safe_psql($database // 'postgres', 'SET client_min_messages = error; SELECT skipped_reason, '
+			  . ($column // 'NULL') . ' FROM blobext_gc()');
+		@row = split /\|/, $out, -1;
+		last if $row[0] !~ /collects in this database already/;
+		usleep(100_000);
+	}
+	return @row;
 }
 
 # Compile a library for LD_PRELOAD from its source in test/unit, once for a test, and return its path.

@@ -539,7 +539,7 @@ for (1 .. 20)
 {
 	sql('CALL store(1000, 20000)');
 	my $since = sql($holds);
-	sql("CALL store($_, 20000)") foreach (1001 .. 1030);
+	sql(join(";\n", map { "CALL store($_, 20000)" } 1001 .. 1030));
 	$logged = counter('pending_deferred_pages');
 	$open->query_safe("BEGIN; $store");
 	$are_few = few_are_dirty($node, 1024 + $logged);

@@ -170,7 +170,7 @@ $node->stop('immediate');
 $node = $standby;
 $node->wait_for_log(qr/WARNING:  blobext: 4 databases have an extent store.*\n.*DETAIL:  Only 1 of them are collected, until the server is restarted/);
 sql("d$_", 'DELETE FROM t WHERE id > 15', 'INSERT INTO t VALUES (16, (SELECT b FROM t WHERE id = 1)::bytea)', 'DELETE FROM t WHERE id = 16') foreach 1 .. 4;
-is(sql("d$_", 'SELECT live_blobs FROM blobext_gc()'), '15', "d$_, which came by replay, is used and collected by hand") foreach 1 .. 4;
+is((collect_by_hand($node, 'live_blobs', "d$_"))[1], '15', "d$_, which came by replay, is used and collected by hand") foreach 1 .. 4;
 $node->restart;
 is_collected("d$_", 'after a start that found the stores') foreach 1 .. 4;
 check_is_clean($node, "the check finds nothing in d$_", "d$_") foreach 1 .. 4;
