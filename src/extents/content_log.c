@@ -1,7 +1,7 @@
 /*
  * extents/content_log.c
  *	  CONTENT records of this process, and when their WAL is written; see extents/content_log.h, and
- *	  "Writing early" in the README of wal/.
+ *	  "Flushing content early" in the README of wal/.
  */
 #include "postgres.h"
 
