@@ -149,7 +149,7 @@ make_trees();
 my $source = "host=" . $standby->host . ' port=' . $standby->port . ' dbname=postgres';
 foreach my $part (qw(t z))
 {
-	cmp_ok(damage_value($primary, $part, 2), '>', 20, "each page of a tree in $part is damaged");
+	cmp_ok(damage_value($primary, $part, 2), '>', 10, "each page of a tree in $part is damaged");
 	fails_with($primary, "SELECT md5(b::bytea) FROM $part WHERE id = 2", 'XX001', qr/damaged|checksum/, "a damaged tree in $part is not read");
 	$primary->wait_for_catchup($standby);
 	is(sql("SELECT * FROM blobext_check(repair => '" . ($source =~ s/'/''/gr) . "')"), '', "the tree in $part is repaired");
@@ -173,7 +173,7 @@ sub scrub
 }
 is(scrub(), '0', 'the scrubber does not report pages that no value uses');
 damage_value($primary, 't', 3);
-cmp_ok(scrub(), '>', 20, 'the scrubber reports the pages that a tree uses');
+cmp_ok(scrub(), '>', 10, 'the scrubber reports the pages that a tree uses');
 $primary->wait_for_catchup($standby);
 sql("SELECT * FROM blobext_check(repair => '" . ($source =~ s/'/''/gr) . "')");
 are_right($primary, 'damaged pages of a tree are repaired like others');
