@@ -13,7 +13,7 @@
 #include "core/compat.h"
 #include "pgstat.h"
 
-/* Of each relation, counted or not: it may be the row type of columns of others. */
+/* Of each relation but temporary ones, counted or not: it may be the row type of columns of others. */
 typedef struct TableShape
 {
 	uint64		relid;
@@ -35,6 +35,7 @@ typedef struct TableCounters
 	TableShape	shape;
 	TableFacts	facts;
 	int64		live;
+	bool		is_foreign;		/* a temporary table of another session */
 } TableCounters;
 
 struct BlobAutogcCounters
@@ -73,7 +74,8 @@ blob_autogc_read_counters(const BlobGcRoots *roots)
 	BlobAutogcCounters *counters;
 
 	counters = palloc_extended(offsetof(BlobAutogcCounters, tables) +
-							   sizeof(TableCounters) * (roots->count + lengthof(catalogs)),
+							   sizeof(TableCounters) * (roots->count + roots->temporary_count +
+														lengthof(catalogs)),
 							   MCXT_ALLOC_HUGE);
 	counters->count = 0;
 	for (int i = 0; i < roots->count; i++)
@@ -83,6 +85,16 @@ blob_autogc_read_counters(const BlobGcRoots *roots)
 		if (root->kind != RELKIND_INDEX)
 			read_table(root->relid, root->file, root->columns,
 					   &counters->tables[counters->count++]);
+	}
+	for (int i = 0; i < roots->temporary_count; i++)
+	{
+		const BlobGcTemporary *temporary = &roots->temporary[i];
+
+		if (temporary->is_index)
+			continue;
+		read_table(temporary->relid, temporary->file, temporary->columns,
+				   &counters->tables[counters->count]);
+		counters->tables[counters->count++].is_foreign = true;
 	}
 	for (int i = 0; i < (int) lengthof(catalogs); i++)
 		read_table(catalogs[i], InvalidOid, 0, &counters->tables[counters->count++]);
@@ -119,9 +131,13 @@ blob_autogc_measure_churn(const BlobAutogcCounters *counters, const BlobGcReferr
 	for (int i = 0; i < counters->count; i++)
 	{
 		const TableCounters *table = &counters->tables[i];
+		bool		counts = referring == NULL ||
+			blob_gc_referring_has(referring, table->shape.relid);
 
-		mix(churn, &table->shape, sizeof(table->shape));
-		if (referring == NULL || blob_gc_referring_has(referring, table->shape.relid))
+		/* Temporary tables come and go all the time. */
+		if (counts || !table->is_foreign)
+			mix(churn, &table->shape, sizeof(table->shape));
+		if (counts)
 			add_table(table, churn);
 	}
 	if (!pgstat_track_counts)

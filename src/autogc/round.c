@@ -17,8 +17,8 @@ typedef struct Before
 } Before;
 
 /*
- * Before marking, because a change that comes later may have been missed by the scan.  Which tables
- * count is known after it.
+ * Before marking, and before owners of temporary tables tell what these hold, because a change that
+ * comes later may have been missed.  Which tables count is known after it.
  */
 static void
 note_counters(const BlobGcRoots *roots, uint64 allocated_pages, void *context)
@@ -26,6 +26,8 @@ note_counters(const BlobGcRoots *roots, uint64 allocated_pages, void *context)
 	Before	   *before = context;
 	MemoryContext old_context = MemoryContextSwitchTo(before->context);
 
+	if (before->counters != NULL)
+		pfree(before->counters);
 	before->counters = blob_autogc_read_counters(roots);
 	before->allocated_pages = allocated_pages;
 	MemoryContextSwitchTo(old_context);

@@ -22,8 +22,10 @@ typedef struct BlobGcOptions
 	int			cost_limit_pages;	/* ... after this number of pages of tables and indexes */
 
 	/*
-	 * Called before marking, may be NULL: with the roots of the round, which go with it, and the
-	 * pages that had been allocated in the store, since the start of the server, at the cutoff.
+	 * Called before owners of temporary tables are asked, and before marking; may be NULL.  A round
+	 * that goes back to step 4 calls it again, the last call counts.  With the roots of the round,
+	 * which go with it, and the pages that had been allocated in the store, since the start of the
+	 * server, at the cutoff.
 	 */
 	void		(*before_marking) (const struct BlobGcRoots *roots, uint64 allocated_pages,
 								   void *context);

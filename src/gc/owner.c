@@ -82,6 +82,12 @@ mark_opened(BlobGcRound *round)
 	return blob_gc_mark_heap(round);
 }
 
+static Oid
+table_of(Relation relation)
+{
+	return relation->rd_index != NULL ? relation->rd_index->indrelid : RelationGetRelid(relation);
+}
+
 /* A table that is gone was dropped by another session: this one cannot read it any more. */
 static bool
 mark_relation(BlobGcRound *round, Oid relid)
@@ -99,7 +105,10 @@ mark_relation(BlobGcRound *round, Oid relid)
 		return true;
 	}
 	round->root = &root;
+	round->refers = false;
 	is_done = mark_opened(round);
+	if (round->refers)
+		blob_gc_referring_add(&round->result->referring, table_of(round->relation));
 	relation_close(round->relation, AccessShareLock);
 	round->relation = NULL;
 	return is_done;
@@ -147,6 +156,7 @@ mark_own_tables(BlobGcAnswerMemory *memory, Oid schema)
 	{
 		is_done = is_done && mark_relation(&round, lfirst_oid(cell));
 	}
+	blob_gc_referring_add_all(&memory->referring, &result.referring);
 	UnregisterSnapshot(round.snapshot);
 	MemoryContextSwitchTo(old_context);
 	MemoryContextDelete(round.context);

@@ -23,6 +23,13 @@ blob_gc_referring_add(BlobGcReferring *referring, Oid table)
 		referring->bits[bit_of(table, which) / 8] |= 1 << (bit_of(table, which) % 8);
 }
 
+void
+blob_gc_referring_add_all(BlobGcReferring *referring, const BlobGcReferring *others)
+{
+	for (int i = 0; i < (int) sizeof(referring->bits); i++)
+		referring->bits[i] |= others->bits[i];
+}
+
 bool
 blob_gc_referring_has(const BlobGcReferring *referring, Oid table)
 {

@@ -20,6 +20,9 @@ typedef struct BlobGcReferring
 
 extern void blob_gc_referring_add(BlobGcReferring *referring, Oid table);
 
+/* Add all tables of another set. */
+extern void blob_gc_referring_add_all(BlobGcReferring *referring, const BlobGcReferring *others);
+
 /* False: the table was not added.  True: it was, or has the hashes of others that were. */
 extern bool blob_gc_referring_has(const BlobGcReferring *referring, Oid table);
 

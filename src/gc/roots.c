@@ -275,6 +275,7 @@ add_temporary(Listing *listing, Form_pg_class class, const RelationEntry *entry)
 	}
 	temporary = &roots->temporary[roots->temporary_count++];
 	temporary->relid = class->oid;
+	temporary->file = class->relfilenode;
 	temporary->owner = owner;
 	temporary->pid = process->pid;
 	temporary->is_index = class->relkind == RELKIND_INDEX;

@@ -34,6 +34,7 @@ typedef struct BlobGcRoot
 typedef struct BlobGcTemporary
 {
 	Oid			relid;			/* first, for oid_cmp() */
+	Oid			file;			/* pg_class.relfilenode */
 	int			owner;			/* the number of its process */
 	int			pid;			/* of that process */
 	bool		is_index;

@@ -66,6 +66,14 @@ assert_step(BlobGcRound *round, int step)
 #define assert_step(round, step) ((void) 0)
 #endif							/* USE_ASSERT_CHECKING */
 
+static void
+announce_marking(BlobGcRound *round)
+{
+	if (round->options.before_marking != NULL)
+		round->options.before_marking(round->roots, round->allocated_pages,
+									  round->options.context);
+}
+
 /*
  * Steps 4 to 6, and before them steps 5 and 3 once more, for constants and for snapshots that were
  * being imported.  Owners of temporary tables are asked when all others have nothing in memory.
@@ -86,8 +94,10 @@ settle_roots(BlobGcRound *round)
 		if (round->roots->obstacle != NULL)
 			return blob_gc_skip(round, "%s", round->roots->obstacle);
 		assert_step(round, 5);
-		if (!blob_gc_wait_for_transactions(round, true) || !blob_gc_wait_for_snapshots(round) ||
-			!blob_gc_ask_owners(round))
+		if (!blob_gc_wait_for_transactions(round, true) || !blob_gc_wait_for_snapshots(round))
+			return false;
+		announce_marking(round);
+		if (!blob_gc_ask_owners(round))
 			return false;
 		assert_step(round, 6);
 		again = blob_gc_list_roots(round->context);
@@ -190,13 +200,12 @@ collect(BlobGcRound *round)
 	blob_map_read_meta(round->store.map, &meta);
 	round->is_empty = meta.reserved_pages == 0;
 	if (round->is_empty)
+	{
 		round->roots = blob_gc_list_roots(round->context);
+		announce_marking(round);
+	}
 	else if (!prepare(round))
 		return false;
-	if (round->options.before_marking != NULL)
-		round->options.before_marking(round->roots, round->allocated_pages,
-									  round->options.context);
-
 	/* Pages that are reserved later are allocated after the cutoff. */
 	blob_map_read_meta(round->store.map, &meta);
 	for (BlobPageNo page = 0; !round->is_empty && page < meta.reserved_pages; page += range_pages)

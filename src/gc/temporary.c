@@ -240,6 +240,7 @@ blob_gc_told_mark(BlobGcRound *round)
 	for (BlobPageNo page = marks->first_page; page < Min(marks->end_page, memory->end_page);
 		 page += 8)
 		marks->bits[(page - marks->first_page) / 8] |= memory->bits[page / 8];
+	blob_gc_referring_add_all(&round->result->referring, &memory->referring);
 }
 
 /* An owner that is late does not find the memory, or finds that it has no question. */

@@ -41,6 +41,7 @@ typedef struct BlobGcAnswerMemory
 	int			pid;			/* the process that may write, and has this question */
 	bool		dry_run;		/* nothing is pruned */
 	BlobPageNo	end_page;
+	BlobGcReferring referring;	/* tables that refer to one of these pages */
 	uint8		bits[FLEXIBLE_ARRAY_MEMBER];	/* of pages below end_page, as in BlobGcMarks */
 } BlobGcAnswerMemory;
 
