@@ -13,7 +13,10 @@
 #include "core/compat.h"
 #include "pgstat.h"
 
-/* Of each relation but temporary ones, counted or not: it may be the row type of columns of others. */
+/*
+ * Of each relation but foreign temporary ones, counted or not: it may be the row type of columns of
+ * others.
+ */
 typedef struct TableShape
 {
 	uint64		relid;
