@@ -70,14 +70,23 @@ set_tuple(HeapTuple tuple, BlobGcRound *round, Buffer buffer, OffsetNumber offse
 
 /* ---- tuples that cannot be read ---- */
 
+/* VACUUM's horizon, or that of S1, if a standby's feedback has brought the former one back. */
+static TransactionId
+get_dead_horizon(const BlobGcRound *round)
+{
+	TransactionId horizon = GetOldestNonRemovableTransactionId(round->relation);
+
+	return TransactionIdPrecedes(horizon, round->snapshot->xmin) ? round->snapshot->xmin : horizon;
+}
+
 /*
- * Whether the tuple of which this is a copy is gone, or VACUUM would take it for dead.  A tuple
- * that matters stays where it is, so another one in its place means that it was dead.
+ * Whether the tuple of which this is a copy is gone, or dead to all snapshots of this server.  A
+ * tuple that matters stays where it is, so another one in its place means that it was dead.
  */
 static bool
 is_dead(BlobGcRound *round, HeapTuple copy)
 {
-	TransactionId horizon = GetOldestNonRemovableTransactionId(round->relation);
+	TransactionId horizon = get_dead_horizon(round);
 	OffsetNumber offset = ItemPointerGetOffsetNumber(&copy->t_self);
 	Buffer		buffer = ReadBuffer(round->relation, ItemPointerGetBlockNumber(&copy->t_self));
 	Page		page = BufferGetPage(buffer);
