@@ -323,21 +323,21 @@ blob_store_draw_generation(BlobStore *store)
 	Assert(store->lock_mode >= RowExclusiveLock && !RecoveryInProgress());
 	for (;;)
 	{
-		bool		is_loaded;
+		bool		has_begun;
 		bool		is_drawn;
 
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-		is_loaded = shared->loaded;
-		is_drawn = is_loaded && shared->next_generation < shared->generation_limit;
+		has_begun = shared->begun;
+		is_drawn = has_begun && shared->next_generation < shared->generation_limit;
 		if (is_drawn)
 			draw_generations(shared, drawn, 1);
 		LWLockRelease(&shared->lock);
 
 		if (is_drawn)
 			return drawn[0].generation;
-		if (!is_loaded)
-			blob_store_load(store, shared);
+		if (!has_begun)
+			blob_store_load_begin(store, shared);
 		else
 			blob_store_reserve_generations(store, shared, 1);
 	}
