@@ -70,23 +70,35 @@ set_tuple(HeapTuple tuple, BlobGcRound *round, Buffer buffer, OffsetNumber offse
 
 /* ---- tuples that cannot be read ---- */
 
-/* VACUUM's horizon, or that of S1, if a standby's feedback has brought the former one back. */
-static TransactionId
-get_dead_horizon(const BlobGcRound *round)
+/*
+ * Whether no snapshot of this server sees a tuple, which is locked.  A standby's feedback may have
+ * brought VACUUM's horizon back; one deleted before S1 is noted then, because the standby may see
+ * it.
+ */
+static bool
+is_dead_tuple(BlobGcRound *round, HeapTuple tuple, TransactionId horizon, Buffer buffer)
 {
-	TransactionId horizon = GetOldestNonRemovableTransactionId(round->relation);
+	TransactionId deleter;
+	HTSV_Result state = HeapTupleSatisfiesVacuumHorizon(tuple, buffer, &deleter);
 
-	return TransactionIdPrecedes(horizon, round->snapshot->xmin) ? round->snapshot->xmin : horizon;
+	if (state != HEAPTUPLE_RECENTLY_DEAD || TransactionIdPrecedes(deleter, horizon))
+		return state == HEAPTUPLE_DEAD || state == HEAPTUPLE_RECENTLY_DEAD;
+	if (!TransactionIdPrecedes(deleter, round->snapshot->xmin))
+		return false;
+	if (!TransactionIdIsValid(round->newest_passed) ||
+		TransactionIdFollows(deleter, round->newest_passed))
+		round->newest_passed = deleter;
+	return true;
 }
 
 /*
- * Whether the tuple of which this is a copy is gone, or dead to all snapshots of this server.  A
- * tuple that matters stays where it is, so another one in its place means that it was dead.
+ * Whether the tuple of which this is a copy is gone, or dead.  A tuple that matters stays where it
+ * is, so another one in its place means that it was dead.
  */
 static bool
 is_dead(BlobGcRound *round, HeapTuple copy)
 {
-	TransactionId horizon = get_dead_horizon(round);
+	TransactionId horizon = GetOldestNonRemovableTransactionId(round->relation);
 	OffsetNumber offset = ItemPointerGetOffsetNumber(&copy->t_self);
 	Buffer		buffer = ReadBuffer(round->relation, ItemPointerGetBlockNumber(&copy->t_self));
 	Page		page = BufferGetPage(buffer);
@@ -101,7 +113,7 @@ is_dead(BlobGcRound *round, HeapTuple copy)
 		if (blob_sound_line(page, PageGetItemId(page, offset), SizeofHeapTupleHeader) != NULL)
 			dead = false;		/* nothing says so */
 		else if (HeapTupleHeaderGetRawXmin(tuple.t_data) == HeapTupleHeaderGetRawXmin(copy->t_data))
-			dead = HeapTupleSatisfiesVacuum(&tuple, horizon, buffer) == HEAPTUPLE_DEAD;
+			dead = is_dead_tuple(round, &tuple, horizon, buffer);
 	}
 	UnlockReleaseBuffer(buffer);
 	return dead;
