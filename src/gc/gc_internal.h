@@ -55,6 +55,7 @@ typedef struct BlobGcRound
 	MemoryContext row_context;	/* reset for each tuple */
 	TransactionId newest_deleter;	/* of rows that are kept, or invalid */
 	bool		keeps_catalog_rows; /* some are of a table that logical decoding reads */
+	TransactionId newest_passed;	/* deleter of rows that were not read, see heap.c, or invalid */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
 

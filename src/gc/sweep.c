@@ -87,7 +87,7 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 /*
  * Only tuples that were deleted by transactions before this one have been pruned, and only their
  * values are freed.  A snapshot that held pruning back (by a standby's feedback, for instance) is
- * older.
+ * older, unless a row that it may see was passed over.
  */
 static TransactionId
 conflict_horizon(BlobGcRound *round)
@@ -97,6 +97,9 @@ conflict_horizon(BlobGcRound *round)
 	if (TransactionIdFollows(horizon, round->snapshot->xmin))
 		horizon = round->snapshot->xmin;
 	TransactionIdRetreat(horizon);
+	if (TransactionIdIsValid(round->newest_passed) &&
+		TransactionIdFollows(round->newest_passed, horizon))
+		horizon = round->newest_passed;
 	Assert(TransactionIdPrecedes(horizon, round->snapshot->xmin));
 	return horizon;
 }
