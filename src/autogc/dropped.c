@@ -8,6 +8,7 @@
 #include "access/xact.h"
 #include "autogc/dropped.h"
 #include "autogc/schedule.h"
+#include "autogc/scrub_results.h"
 #include "blob/known_digests.h"
 #include "extents/damaged_pages.h"
 #include "gc/status.h"
@@ -20,8 +21,11 @@ static Oid	dropped_database;
 bool
 blob_autogc_drop_store(const BlobStoreId *store)
 {
-	bool		is_gone = blob_store_drop(store);
+	bool		is_gone;
 
+	/* Before the directory: behind that, the same store may be made again. */
+	blob_store_file_remove(&blob_scrub_results_kind, store);
+	is_gone = blob_store_drop(store);
 	blob_known_digests_forget_store(store);
 	blob_damaged_pages_forget_store(store);
 	return is_gone;

@@ -289,8 +289,8 @@ tick(void)
 	keep_stores(stores, store_count);
 	if (is_full)
 		forget_dropped();
-	blob_scrub_results_keep(stores, store_count);
-	blob_gc_notes_keep(stores, store_count);
+	blob_store_files_keep(&blob_scrub_results_kind, stores, store_count);
+	blob_store_files_keep(&blob_gc_notes_kind, stores, store_count);
 	warn_of_limit();
 	judge_databases();
 	pgstat_report_activity(STATE_IDLE, NULL);

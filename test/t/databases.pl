@@ -7,10 +7,12 @@
 # at incarnations in remove_listed() (files of the new database go); without blob_buffer_forget_store(),
 # and without blob_known_digests_forget_store() (a copy of a template that has the OID of another reads
 # that one's content, and gives its digests); without blob_autogc_database_drops() (a database that has the
-# OID of a dropped one has its counters, its rounds and its damaged pages).
+# OID of a dropped one has its counters, its rounds and its damaged pages); without
+# blob_store_file_remove() (a copy of a template has results of the one before).
 use strict;
 use warnings;
 
+use File::Basename;
 use FindBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -202,11 +204,14 @@ foreach my $round (1 .. 3)
 	last if $round == 3;
 	sql('postgres', q(ALTER SYSTEM SET blobext.autogc_naptime = '1h'), 'SELECT pg_reload_conf()');
 	sleep 1.5;
+	my ($directory) = map { basename($_) } directories($oid);
+	append_to_file($node->data_dir . "/pg_stat_tmp/blobext_scrub.$directory", 'results of the scrubber');
 	sql('postgres', 'DROP DATABASE copied');
 	fails_with($node, copy_template(), '55006', qr/blobs of a dropped database with OID $oid are still there.*HINT:/s,
 		"copy $round: its OID is refused while its files are there");
 	sql('postgres', q(ALTER SYSTEM SET blobext.autogc_naptime = '1s'), 'SELECT pg_reload_conf()');
 	for (my $i = 0; directories($oid) && $i < 300; $i++) { sleep 0.1 }
+	ok(!-e $node->data_dir . "/pg_stat_tmp/blobext_scrub.$directory", "copy $round: results of the scrubber go before its files");
 	fails_with($node, copy_template(), '55006', qr/dropped after the last checkpoint.*HINT:.*CHECKPOINT/s,
 		"copy $round: its OID is refused while a crash would remove its files once more");
 	sql('postgres', 'CHECKPOINT');
