@@ -390,9 +390,10 @@ report_unexpected(const BlobFreedExtent *expected, const BlobMapEntry *entry)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("cannot free the extent at page " UINT64_FORMAT, expected->first_page),
-			 errdetail("Its generation should be " UINT64_FORMAT ", the extent map says "
-					   UINT64_FORMAT " (state %d).", expected->generation,
-					   blob_map_entry_generation(entry), blob_map_entry_state(entry)),
+			 errdetail("It should have generation " UINT64_FORMAT " and " UINT64_FORMAT " pages, "
+					   "the extent map says " UINT64_FORMAT " and " UINT64_FORMAT " (state %d).",
+					   expected->generation, expected->pages, blob_map_entry_generation(entry),
+					   blob_map_entry_pages(entry), blob_map_entry_state(entry)),
 			 errhint("Run blobext_check() to see which values are affected.")));
 }
 
@@ -429,11 +430,10 @@ pin_free_blocks(Relation map, const BlobFreedExtent *extents, int count, uint16 
 }
 
 /*
- * Compare the entries of a locked block with the extents to be freed.  pages[] gets their lengths;
- * ERROR if one differs.
+ * Compare the entries of a locked block with the extents to be freed; ERROR if one differs.
  */
 static void
-check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents, uint64 *pages)
+check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents)
 {
 	Page		page = BufferGetPage(block->buffer);
 	static const BlobMapEntry no_entry;
@@ -444,15 +444,15 @@ check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents, 
 			&blob_map_page_entries(page)[block->slots[i]];
 
 		if (!blob_map_entry_is_extent(entry) ||
-			blob_map_entry_generation(entry) != extents[i].generation)
+			blob_map_entry_generation(entry) != extents[i].generation ||
+			blob_map_entry_pages(entry) != extents[i].pages)
 			report_unexpected(&extents[i], entry);
-		pages[i] = blob_map_entry_pages(entry);
 	}
 }
 
 XLogRecPtr
 blob_map_free(Relation map, const BlobFreedExtent *extents, int count, TransactionId horizon,
-			  BlobWalReuse reuse, uint64 *pages)
+			  BlobWalReuse reuse)
 {
 	BlobStoreId store = blob_map_store_id(map);
 	static const BlobMapEntry no_entry;
@@ -468,14 +468,14 @@ blob_map_free(Relation map, const BlobFreedExtent *extents, int count, Transacti
 		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
 	for (int i = 0; i < block_count; i++)
 	{
-		check_free_block(&blocks[i], extents + checked, pages + checked);
+		check_free_block(&blocks[i], extents + checked);
 		checked += blocks[i].slot_count;
 	}
 	Assert(checked == count);
 	record.first_page = extents[0].first_page;
 	for (int i = 0; i < count; i++)
 	{
-		record.page_count += pages[i];
+		record.page_count += extents[i].pages;
 		record.generation = Max(record.generation, extents[i].generation);
 	}
 

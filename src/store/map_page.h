@@ -199,6 +199,22 @@ blob_map_entry_pages(const BlobMapEntry *entry)
 }
 
 /*
+ * The high-water mark: bytes, from the start of the extent, that belong to values.  Claims raise it
+ * (blob_store_claim); a tail is used as a whole.
+ */
+static inline uint64
+blob_map_entry_high_water(const BlobMapEntry *entry)
+{
+	uint64		mark = entry->measure & BLOB_MAP_HIGH_WATER_MASK;
+
+	if (blob_map_entry_state(entry) != BLOB_MAP_TIER)
+		return blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
+	if (blob_map_entry_has_sums(entry) && blob_map_entry_pages(entry) == 1)
+		mark &= (1 << BLOB_MAP_TIER_SUM_SHIFT) - 1;
+	return mark;
+}
+
+/*
  * Whether no library writes such an entry: it says nothing.  Inside of an extent the place of
  * checksums can be damaged so, and is written over; elsewhere it may have been that of an extent.
  */
@@ -212,7 +228,8 @@ blob_map_entry_is_damaged(const BlobMapEntry *entry)
 		case BLOB_MAP_FREE:
 			return entry->generation_state != 0 || entry->measure != 0;
 		case BLOB_MAP_TIER:
-			return !has_generation || entry->measure >> BLOB_MAP_HIGH_WATER_BITS >= BLOB_TIER_COUNT;
+			return !has_generation || entry->measure >> BLOB_MAP_HIGH_WATER_BITS >= BLOB_TIER_COUNT ||
+				blob_map_entry_high_water(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
 		case BLOB_MAP_TAIL:
 			return !has_generation || blob_map_entry_pages(entry) == 0;
 		case BLOB_MAP_ABSENT:
@@ -229,22 +246,6 @@ static inline BlobMapEntry *
 blob_map_page_entries(Page page)
 {
 	return (BlobMapEntry *) PageGetContents(page);
-}
-
-/*
- * The high-water mark: bytes, from the start of the extent, that belong to values.  Claims raise it
- * (blob_store_claim); a tail is used as a whole.
- */
-static inline uint64
-blob_map_entry_high_water(const BlobMapEntry *entry)
-{
-	uint64		mark = entry->measure & BLOB_MAP_HIGH_WATER_MASK;
-
-	if (blob_map_entry_state(entry) != BLOB_MAP_TIER)
-		return blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
-	if (blob_map_entry_has_sums(entry) && blob_map_entry_pages(entry) == 1)
-		mark &= (1 << BLOB_MAP_TIER_SUM_SHIFT) - 1;
-	return mark;
 }
 
 /* CLAIM: the mark becomes that of the other measure, if this is higher.  A checksum stays. */
