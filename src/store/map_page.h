@@ -273,7 +273,8 @@ blob_map_entry_is_damaged(const BlobMapEntry *entry)
 		case BLOB_MAP_FREE:
 			return entry->generation_state != 0 || entry->measure != 0;
 		case BLOB_MAP_TIER:
-			return !has_generation || entry->measure >> BLOB_MAP_HIGH_WATER_BITS >= BLOB_TIER_COUNT ||
+			return !has_generation ||
+				entry->measure >> BLOB_MAP_HIGH_WATER_BITS >= BLOB_TIER_COUNT ||
 				blob_map_entry_high_water(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE ||
 				blob_map_entry_has_wrong_code(entry);
 		case BLOB_MAP_TAIL:
