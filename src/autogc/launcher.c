@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "autogc/dropped.h"
 #include "autogc/launcher.h"
 #include "autogc/process.h"
 #include "autogc/repair.h"
@@ -16,7 +17,6 @@
 #include "autogc/scrub_results.h"
 #include "autogc/scrub_worker.h"
 #include "autogc/worker.h"
-#include "blob/known_digests.h"
 #include "catalog/pg_database.h"
 #include "core/background.h"
 #include "core/catalog_scan.h"
@@ -27,7 +27,6 @@
 #include "gc/notes_file.h"
 #include "gc/status.h"
 #include "io/segment.h"
-#include "io/stat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -174,9 +173,7 @@ remove_store(const BlobStoreId *store)
 						(errmsg("blobext: removing directory " BLOB_STORE_DIR "/%u.%016llx of a "
 								"dropped database", store->dboid,
 								(unsigned long long) store->incarnation)));
-			(void) blob_store_drop(store);
-			blob_known_digests_forget_store(store);
-			blob_stat_forget_database(store->dboid);
+			(void) blob_autogc_drop_store(store);
 		}
 	}
 	CommitTransactionCommand();
@@ -218,17 +215,6 @@ forget_dropped(void)
 		oids[i] = databases[i].oid;
 	blob_autogc_schedule_keep(oids, database_count);
 	blob_gc_status_keep(oids, database_count);
-}
-
-/* Counters of databases that are gone, of which some had no store. */
-static void
-forget_counters(const Oid *counted, int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		if (find_database(counted[i]) == NULL)
-			blob_stat_forget_database(counted[i]);
-	}
 }
 
 /*
@@ -274,18 +260,16 @@ judge_databases(void)
 }
 
 /*
- * One pass over all databases.  Directories, entries and counters are listed first: only processes
- * of a database make these, see remove_dropped().
+ * One pass over all databases.  Directories and entries are listed first: only processes of a
+ * database make these, see remove_dropped().
  */
 static void
 tick(void)
 {
 	BlobStoreId *stores;
 	BlobStoreId *entries;
-	Oid		   *counted;
 	int			store_count;
 	int			entry_count;
-	int			counted_count;
 	bool		is_full;
 
 	MemoryContextReset(tick_context);
@@ -294,12 +278,10 @@ tick(void)
 
 	store_count = blob_segment_list_stores(&stores);
 	entry_count = blob_store_list(&entries);
-	counted_count = blob_stat_list_databases(&counted);
-	blob_damaged_pages_keep(stores, store_count);
+	blob_damaged_pages_forget_old();
 	read_databases();
 	remove_dropped(stores, store_count);
 	remove_dropped_entries(entries, entry_count);
-	forget_counters(counted, counted_count);
 	/* Those without a store may have entries, as long as there are enough. */
 	is_full = database_count > blob_segment_database_room();
 	if (!is_full)
@@ -307,8 +289,8 @@ tick(void)
 	keep_stores(stores, store_count);
 	if (is_full)
 		forget_dropped();
-	blob_scrub_results_keep(stores, store_count);
-	blob_gc_notes_keep(stores, store_count);
+	blob_store_files_keep(&blob_scrub_results_kind, stores, store_count);
+	blob_store_files_keep(&blob_gc_notes_kind, stores, store_count);
 	warn_of_limit();
 	judge_databases();
 	pgstat_report_activity(STATE_IDLE, NULL);

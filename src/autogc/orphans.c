@@ -9,9 +9,9 @@
 
 #include "access/relation.h"
 #include "access/xact.h"
+#include "autogc/dropped.h"
 #include "autogc/orphans.h"
 #include "autogc/process.h"
-#include "blob/known_digests.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "core/catalog.h"
@@ -131,9 +131,8 @@ remove_listed(const BlobStoreId *stores, int count)
 		ereport(LOG,
 				(errmsg("blobext: removing directory " BLOB_STORE_DIR "/%u.%016llx of a dropped "
 						"extension", stores[i].dboid, (unsigned long long) stores[i].incarnation)));
-		if (!blob_store_drop(&stores[i]))
+		if (!blob_autogc_drop_store(&stores[i]))
 			done = false;
-		blob_known_digests_forget_store(&stores[i]);
 	}
 	return done;
 }

@@ -258,6 +258,12 @@ blob_autogc_schedule_keep(const Oid *databases, int count)
 	blob_database_table_keep(&table, databases, count, NULL);
 }
 
+void
+blob_autogc_schedule_forget(Oid database)
+{
+	blob_database_table_forget(&table, database);
+}
+
 /* ---- the workers' ---- */
 
 /*

@@ -88,7 +88,8 @@ extern void blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allo
  */
 extern bool blob_autogc_schedule_refused(const BlobStoreId *store);
 
-/* Forget all databases but these (sorted). */
+/* Forget a database that is dropped; all databases but these (sorted). */
+extern void blob_autogc_schedule_forget(Oid database);
 extern void blob_autogc_schedule_keep(const Oid *databases, int count);
 
 /* A worker's, for its database: whether its files were not looked at since the server's start. */

@@ -13,7 +13,7 @@
 #include "pgstat.h"
 #include "storage/fd.h"
 
-#define PREFIX "blobext_scrub."
+const BlobStoreFileKind blob_scrub_results_kind = {PG_STAT_TMP_DIR, "blobext_scrub."};
 
 #define RESULTS_MAGIC UINT64CONST(0x3162757263736f62)	/* "boscrub1" */
 
@@ -25,13 +25,6 @@ typedef struct ResultsHeader
 } ResultsHeader;
 
 StaticAssertDecl(sizeof(ResultsHeader) == sizeof(BlobScrubResult), "records are aligned");
-
-static void
-results_path(char *path, size_t path_bytes, const BlobStoreId *store)
-{
-	snprintf(path, path_bytes, PG_STAT_TMP_DIR "/" PREFIX "%u.%016llx", store->dboid,
-			 (unsigned long long) store->incarnation);
-}
 
 static void
 report_error(const char *action, const char *path)
@@ -72,7 +65,7 @@ blob_scrub_results_read(const BlobStoreId *store, BlobScrubResult **results)
 	int			fd;
 
 	*results = NULL;
-	results_path(path, sizeof(path), store);
+	blob_store_file_path(path, &blob_scrub_results_kind, store, "");
 	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
 	if (fd < 0 && errno == ENOENT)
 		return 0;
@@ -102,7 +95,7 @@ blob_scrub_results_write(const BlobStoreId *store, uint32 segment_no,
 	char		path[MAXPGPATH];
 	int			fd;
 
-	results_path(path, sizeof(path), store);
+	blob_store_file_path(path, &blob_scrub_results_kind, store, "");
 	fd = OpenTransientFile(path, O_RDWR | O_CREAT | PG_BINARY);
 	if (fd < 0)
 		report_error("open", path);
@@ -111,42 +104,4 @@ blob_scrub_results_write(const BlobStoreId *store, uint32 segment_no,
 			 sizeof(header) + (off_t) segment_no * sizeof(*result));
 	if (CloseTransientFile(fd) != 0)
 		report_error("close", path);
-}
-
-/* Whether this is the name of the file of one of these stores, or of none. */
-static bool
-is_kept(const char *name, const BlobStoreId *stores, int count)
-{
-	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
-		return true;
-	for (int i = 0; i < count; i++)
-	{
-		char		path[MAXPGPATH];
-
-		results_path(path, sizeof(path), &stores[i]);
-		if (strcmp(path + strlen(PG_STAT_TMP_DIR "/"), name) == 0)
-			return true;
-	}
-	return false;
-}
-
-void
-blob_scrub_results_keep(const BlobStoreId *stores, int count)
-{
-	DIR		   *directory = AllocateDir(PG_STAT_TMP_DIR);
-	struct dirent *entry;
-
-	while ((entry = ReadDirExtended(directory, PG_STAT_TMP_DIR, LOG)) != NULL)
-	{
-		char		path[MAXPGPATH];
-
-		if (is_kept(entry->d_name, stores, count))
-			continue;
-		snprintf(path, sizeof(path), PG_STAT_TMP_DIR "/%s", entry->d_name);
-		if (unlink(path) != 0 && errno != ENOENT)
-			ereport(LOG,
-					(errcode_for_file_access(),
-					 errmsg("could not remove file \"%s\": %m", path)));
-	}
-	FreeDir(directory);
 }

@@ -12,6 +12,9 @@
 
 #include "core/page.h"
 #include "datatype/timestamp.h"
+#include "io/store_file.h"
+
+extern const BlobStoreFileKind blob_scrub_results_kind;
 
 /* The last whole pass over a segment. */
 typedef struct BlobScrubResult
@@ -31,8 +34,5 @@ extern uint32 blob_scrub_results_read(const BlobStoreId *store, BlobScrubResult 
 /* Keep the result of a segment; one process at a time does so for a store. */
 extern void blob_scrub_results_write(const BlobStoreId *store, uint32 segment_no,
 									 const BlobScrubResult *result);
-
-/* Remove the files of all stores but these.  A failure is a LOG line. */
-extern void blob_scrub_results_keep(const BlobStoreId *stores, int count);
 
 #endif							/* BLOB_SCRUB_RESULTS_H */

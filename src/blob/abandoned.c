@@ -43,12 +43,15 @@ list_owned(BlobStore *store, const BlobDraft *draft, BlobFreedExtent *owned)
 	{
 		BlobFreedExtent extent = draft->extents[i];
 		BlobMapEntry entry = blob_map_lookup(store->map, extent.first_page);
-		BlobPageNo	last_page = extent.first_page + blob_map_entry_pages(&entry) - 1;
+		BlobPageNo	last_page;
 
+		extent.pages = blob_map_entry_pages(&entry);
 		if (!blob_map_entry_is_extent(&entry) ||
-			blob_map_entry_generation(&entry) != extent.generation)
+			blob_map_entry_generation(&entry) != extent.generation ||
+			!blob_store_may_free(store, extent.first_page, extent.pages))
 			continue;
 		owned[count++] = extent;
+		last_page = extent.first_page + extent.pages - 1;
 		for (uint32 segment_no = blob_segment_of(extent.first_page);
 			 segment_no <= blob_segment_of(last_page); segment_no++)
 			blob_durability_give_up(&store->id, segment_no);

@@ -467,25 +467,6 @@ blob_framer_add_frames(BlobFramer *framer, const BlobDescriptor *base,
 }
 
 void
-blob_framer_add_frame(BlobFramer *framer, const BlobFrame *frame)
-{
-	Assert(framer->content_bytes == 0 && framer->open_bytes == 0);
-	add_frame(framer, frame);
-}
-
-uint32
-blob_framer_waiting_bytes(const BlobFramer *framer)
-{
-	return framer->content_bytes;
-}
-
-uint32
-blob_framer_frame_bytes(const BlobFramer *framer)
-{
-	return (uint32) 1 << framer->frame_bits;
-}
-
-void
 blob_framer_free(BlobFramer *framer)
 {
 	for (int level = 2; level <= BLOB_NODE_MAX_LEVEL; level++)

@@ -52,13 +52,6 @@ extern BlobFramer *blob_framer_begin_with(const BlobDescriptor *base, uint64 sto
 extern void blob_framer_add_frames(BlobFramer *framer, const BlobDescriptor *base,
 								   const BlobMappingSource *source, uint64 from, uint64 to);
 
-/* Add a frame whose stored bytes the value shares.  No content waits. */
-extern void blob_framer_add_frame(BlobFramer *framer, const BlobFrame *frame);
-
-/* Bytes of the content that waits, and of the longest frame of the value. */
-extern uint32 blob_framer_waiting_bytes(const BlobFramer *framer);
-extern uint32 blob_framer_frame_bytes(const BlobFramer *framer);
-
 /* Add content. */
 extern void blob_framer_add(BlobFramer *framer, const char *content, uint64 length_bytes);
 

@@ -46,13 +46,6 @@ blob_mapping_stored_bytes(const BlobDescriptor *descriptor)
 	return descriptor->size_bytes - blob_mapping_datum_bytes(descriptor);
 }
 
-/* The content offset from which on the content is in the datum. */
-static inline uint64
-blob_mapping_datum_offset(const BlobDescriptor *descriptor)
-{
-	return descriptor->size_bytes - blob_mapping_datum_bytes(descriptor);
-}
-
 /*
  * The extent_no-th extent of a value.  start: the end of the extent before it, which is its stored
  * offset unless the value is a tree; the result has the stored offset.  Its generation is

@@ -473,8 +473,8 @@ blob_writer_write_from(BlobWriter *writer, BlobFill fill, void *source)
 	return writer->size_bytes - before;
 }
 
-void
-blob_writer_abort(BlobWriter *writer)
+static void
+free_writer(BlobWriter *writer)
 {
 	end_framing(writer);
 	if (writer->change != NULL)
@@ -524,7 +524,7 @@ complete(BlobWriter *writer)
 		datum = complete_pages(writer, &descriptor);
 	blob_stat_count_in_database(stored_blobs, 1);
 	blob_stat_count_in_database(stored_bytes, writer->stored.pages.pipeline.put_bytes);
-	blob_writer_abort(writer);
+	free_writer(writer);
 	return datum;
 }
 
@@ -551,7 +551,7 @@ blob_writer_finish(BlobWriter *writer)
 
 		if (writer->size_bytes > 0)
 			memcpy(blob_inline_content(datum), writer->stored.bytes, writer->size_bytes);
-		blob_writer_abort(writer);
+		free_writer(writer);
 		return datum;
 	}
 	blob_require_allocation();

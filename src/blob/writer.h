@@ -96,9 +96,6 @@ extern uint64 blob_writer_write_from(BlobWriter *writer, BlobFill fill, void *so
  */
 extern struct varlena *blob_writer_finish(BlobWriter *writer);
 
-/* Free the writer, and abandon the extents that it has allocated. */
-extern void blob_writer_abort(BlobWriter *writer);
-
 /*
  * blob_writer_begin(), blob_writer_write() and blob_writer_finish() in one, for content in memory,
  * of which all parts are tried.  Always makes extents: the caller has decided that.

@@ -402,19 +402,34 @@ blob_damaged_page_forget(const BlobDamagedPage *damaged)
 	LWLockRelease(lock);
 }
 
-static bool
-is_listed(const BlobStoreId *store, const BlobStoreId *stores, int count)
+void
+blob_damaged_pages_forget_store(const BlobStoreId *store)
 {
-	for (int i = 0; i < count; i++)
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	for (int i = 0; i < BLOB_DAMAGED_PAGES_MAX; i++)
 	{
-		if (blob_store_id_equals(store, &stores[i]))
-			return true;
+		BlobDamagedPage *entry = &list->pages[i];
+
+		if (is_used(entry) && blob_store_id_equals(&entry->store, store))
+			free_entry(entry);
 	}
-	return false;
+	LWLockRelease(lock);
 }
 
 void
-blob_damaged_pages_keep(const BlobStoreId *stores, int count)
+blob_damaged_pages_forget_database(Oid database)
+{
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	for (int i = 0; i < BLOB_DAMAGED_PAGES_MAX; i++)
+	{
+		if (list->pages[i].store.dboid == database)
+			free_entry(&list->pages[i]);
+	}
+	LWLockRelease(lock);
+}
+
+void
+blob_damaged_pages_forget_old(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
@@ -423,10 +438,8 @@ blob_damaged_pages_keep(const BlobStoreId *stores, int count)
 	{
 		BlobDamagedPage *entry = &list->pages[i];
 
-		if (!is_used(entry))
-			continue;
-		if ((is_right(entry) && blob_clock_has_passed(entry->changed_at, now, SHOWN_MS)) ||
-			!is_listed(&entry->store, stores, count))
+		if (is_used(entry) && is_right(entry) &&
+			blob_clock_has_passed(entry->changed_at, now, SHOWN_MS))
 			free_entry(entry);
 	}
 	LWLockRelease(lock);

@@ -94,8 +94,15 @@ extern void blob_damaged_pages_repaired(const BlobStoreId *store, const BlobExte
 /* Forget a page: its extent was freed. */
 extern void blob_damaged_page_forget(const BlobDamagedPage *damaged);
 
-/* Forget pages of all stores but these, and those that are right since a day. */
-extern void blob_damaged_pages_keep(const BlobStoreId *stores, int count);
+/*
+ * Forget all pages of a store whose directory goes, or of a database that was dropped: a later one
+ * may have the same identity.  No process reads there any more.
+ */
+extern void blob_damaged_pages_forget_store(const BlobStoreId *store);
+extern void blob_damaged_pages_forget_database(Oid database);
+
+/* Forget pages that are right since a day. */
+extern void blob_damaged_pages_forget_old(void);
 
 /*
  * Copies of the entries of a database, or of all (InvalidOid), in the current memory context;

@@ -77,6 +77,18 @@ blob_database_table_make(const BlobDatabaseTable *table, Oid database, bool *is_
 }
 
 void
+blob_database_table_forget(const BlobDatabaseTable *table, Oid database)
+{
+	void	   *entry;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = blob_database_table_find(table, database);
+	if (entry != NULL)
+		*database_of(entry) = InvalidOid;
+	LWLockRelease(table->lock);
+}
+
+void
 blob_database_table_keep(const BlobDatabaseTable *table, const Oid *databases, int count,
 						 bool (*is_in_use) (const void *entry))
 {

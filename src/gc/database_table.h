@@ -45,6 +45,9 @@ extern void *blob_database_table_find(const BlobDatabaseTable *table, Oid databa
  */
 extern void *blob_database_table_make(const BlobDatabaseTable *table, Oid database, bool *is_new);
 
+/* Free the entry of a database that is dropped, if it has one.  Takes the lock. */
+extern void blob_database_table_forget(const BlobDatabaseTable *table, Oid database);
+
 /*
  * Free the entries of all databases but these (sorted), and but those in use, NULL: none is.  Takes
  * the lock.

@@ -12,14 +12,7 @@
 
 /* The server removes files of this name at its start, and backups leave them out. */
 #define FOLDER "base/" PG_TEMP_FILES_DIR
-#define PREFIX PG_TEMP_FILE_PREFIX "_blobext."
-
-static void
-notes_path(char *path, const BlobStoreId *store, const char *suffix)
-{
-	snprintf(path, MAXPGPATH, FOLDER "/" PREFIX "%u.%016llx%s", store->dboid,
-			 (unsigned long long) store->incarnation, suffix);
-}
+const BlobStoreFileKind blob_gc_notes_kind = {FOLDER, PG_TEMP_FILE_PREFIX "_blobext."};
 
 static void
 report(const char *action, const char *path)
@@ -50,7 +43,7 @@ blob_gc_notes_file_open(BlobGcNotesFile *notes, const BlobStoreId *store, uint64
 	notes->file = NULL;
 	if (token == 0)
 		return;
-	notes_path(notes->path, store, "");
+	blob_store_file_path(notes->path, &blob_gc_notes_kind, store, "");
 	notes->file = AllocateFile(notes->path, PG_BINARY_R);
 	if (notes->file == NULL)
 		report("open", notes->path);
@@ -125,7 +118,7 @@ blob_gc_notes_file_make(BlobGcNotesFile *notes, const BlobStoreId *store)
 		if (!pg_strong_random(&notes->token, sizeof(notes->token)))
 			return;
 	}
-	notes_path(notes->path, store, ".new");
+	blob_store_file_path(notes->path, &blob_gc_notes_kind, store, ".new");
 	if (MakePGDirectory(FOLDER) != 0 && errno != EEXIST)
 	{
 		report("create", FOLDER);
@@ -164,55 +157,11 @@ blob_gc_notes_file_end(BlobGcNotesFile *notes, const BlobStoreId *store, bool ta
 		fail(notes, "write");
 		return 0;
 	}
-	notes_path(path, store, "");
+	blob_store_file_path(path, &blob_gc_notes_kind, store, "");
 	if (take_over && rename(notes->path, path) == 0)
 		return notes->token;
 	if (take_over)
 		report("rename", notes->path);
 	(void) unlink(notes->path);
 	return 0;
-}
-
-/* ---- removal ---- */
-
-/* Whether this is the name of a file of one of these stores, or no name of ours. */
-static bool
-is_kept(const char *name, const BlobStoreId *stores, int count)
-{
-	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
-		return true;
-	for (int i = 0; i < count; i++)
-	{
-		char		path[MAXPGPATH];
-
-		notes_path(path, &stores[i], "");
-		if (strncmp(name, path + strlen(FOLDER "/"), strlen(path + strlen(FOLDER "/"))) == 0)
-			return true;
-	}
-	return false;
-}
-
-void
-blob_gc_notes_keep(const BlobStoreId *stores, int count)
-{
-	DIR		   *directory = opendir(FOLDER);
-	struct dirent *entry;
-
-	if (directory == NULL)
-		return;					/* the server makes it with the first temporary file */
-	(void) closedir(directory);
-	directory = AllocateDir(FOLDER);
-	while ((entry = ReadDirExtended(directory, FOLDER, LOG)) != NULL)
-	{
-		char		path[MAXPGPATH];
-
-		if (is_kept(entry->d_name, stores, count))
-			continue;
-		snprintf(path, sizeof(path), FOLDER "/%s", entry->d_name);
-		if (unlink(path) != 0 && errno != ENOENT)
-			ereport(LOG,
-					(errcode_for_file_access(),
-					 errmsg("could not remove file \"%s\": %m", path)));
-	}
-	FreeDir(directory);
 }

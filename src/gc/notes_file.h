@@ -12,9 +12,12 @@
 
 #include "access/xlogdefs.h"
 #include "core/page.h"
+#include "io/store_file.h"
 #include "port/pg_crc32c.h"
 #include "storage/block.h"
 #include "store/store.h"
+
+extern const BlobStoreFileKind blob_gc_notes_kind;
 
 /* Blocks of a section, which never crosses the pages of the visibility map. */
 #define BLOB_GC_SECTION_BLOCKS 512
@@ -65,8 +68,5 @@ extern void blob_gc_notes_file_write(BlobGcNotesFile *notes, BlobGcSection *sect
 extern void blob_gc_notes_file_close(BlobGcNotesFile *notes);
 extern uint64 blob_gc_notes_file_end(BlobGcNotesFile *notes, const BlobStoreId *store,
 									 bool take_over);
-
-/* The launcher's: remove the files of all stores but these. */
-extern void blob_gc_notes_keep(const BlobStoreId *stores, int count);
 
 #endif							/* BLOB_GC_NOTES_FILE_H */

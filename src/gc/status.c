@@ -261,6 +261,12 @@ blob_gc_status_keep(const Oid *databases, int count)
 	blob_database_table_keep(&table, databases, count, has_round);
 }
 
+void
+blob_gc_status_forget(Oid database)
+{
+	blob_database_table_forget(&table, database);
+}
+
 int
 blob_gc_status_get(BlobGcStatus **statuses)
 {

@@ -117,7 +117,8 @@ extern void blob_gc_status_kept(const BlobGcKept *kept);
 extern void blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs,
 							   uint64 freed_bytes, uint64 live_blobs, uint64 live_bytes);
 
-/* Forget all databases but these (sorted). */
+/* Forget a database that is dropped; all databases but these (sorted). */
+extern void blob_gc_status_forget(Oid database);
 extern void blob_gc_status_keep(const Oid *databases, int count);
 
 /* Copies of all databases' entries, in the current memory context; returns their number. */

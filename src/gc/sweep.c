@@ -20,6 +20,7 @@
 typedef struct Sweep
 {
 	BlobGcRound *round;
+	bool		is_damaged;		/* an extent cannot be freed, as the log says */
 	TransactionId horizon;
 	XLogRecPtr	end_of_wal;		/* of the records of FREE */
 	int			count;
@@ -52,6 +53,27 @@ begins_value(const BlobMapEntry *entry)
 		entry->measure >> BLOB_MAP_HIGH_WATER_BITS == 0;
 }
 
+/*
+ * Whether the extent's length may be true.  Of one that is not, or of another one that reaches into
+ * it, nothing is freed: a length that is too large would free pages of others.
+ */
+static bool
+is_sound(Sweep *sweep, BlobPageNo first_page, uint64 pages)
+{
+	if (blob_store_may_free(&sweep->round->store, first_page, pages))
+		return true;
+	if (!sweep->is_damaged)
+		ereport(LOG,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("blobext: the extent at page " UINT64_FORMAT " cannot be freed",
+						first_page),
+				 errdetail("Its " UINT64_FORMAT " pages reach into free space, into another extent "
+						   "or out of the store: an entry of the extent map is damaged.", pages),
+				 errhint("Run blobext_check() to see which values are affected.")));
+	sweep->is_damaged = true;
+	return false;
+}
+
 /* Called for each extent of the range: count it, and free it if it is old and not marked. */
 static void
 sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
@@ -60,9 +82,11 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	BlobGcRound *round = sweep->round;
 	BlobGcResult *result = round->result;
 	BlobGeneration generation = blob_map_entry_generation(entry);
-	uint64		bytes = blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
+	uint64		pages = blob_map_entry_pages(entry);
+	uint64		bytes = pages * BLOB_PAGE_SIZE;
 
-	if (generation > round->cutoff || blob_gc_is_marked(&round->marks, first_page))
+	if (generation > round->cutoff || blob_gc_is_marked(&round->marks, first_page) ||
+		(!round->options.dry_run && !is_sound(sweep, first_page, pages)))
 	{
 		result->live_blobs += begins_value(entry);
 		result->live_bytes += bytes;
@@ -79,6 +103,7 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 		return;
 	blob_stat_count(gc_freed_blobs, begins_value(entry));
 	sweep->batch[sweep->count].first_page = first_page;
+	sweep->batch[sweep->count].pages = pages;
 	sweep->batch[sweep->count].generation = generation;
 	if (++sweep->count == BATCH_EXTENTS)
 		free_batch(sweep);

@@ -72,6 +72,16 @@ blob_gc_own_slot(void)
 
 /* ---- the round ---- */
 
+/*
+ * However the round ends, by an error or with its process, too: an owner that still marks for it
+ * finds that it has no question, and stops.  A callback of on_dsm_detach().
+ */
+static void
+take_back_question(dsm_segment *segment, Datum argument)
+{
+	((BlobGcAnswerMemory *) dsm_segment_address(segment))->question = 0;
+}
+
 /* Pages that are reserved later are allocated after the cutoff. */
 static BlobGcTold *
 make_told(BlobGcRound *round)
@@ -83,6 +93,7 @@ make_told(BlobGcRound *round)
 	blob_map_read_meta(round->store.map, &meta);
 	bytes = add_size(offsetof(BlobGcAnswerMemory, bits), meta.reserved_pages / 8 + 1);
 	told->segment = dsm_create(bytes, 0);
+	on_dsm_detach(told->segment, take_back_question, (Datum) 0);
 	told->memory = dsm_segment_address(told->segment);
 	memset(told->memory, 0, bytes);
 	told->memory->magic = BLOB_GC_ANSWER_MAGIC;
@@ -249,7 +260,6 @@ blob_gc_told_end(BlobGcRound *round)
 {
 	if (round->told == NULL)
 		return;
-	round->told->memory->question = 0;
 	dsm_detach(round->told->segment);
 	round->told = NULL;
 }

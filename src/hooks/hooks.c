@@ -14,7 +14,9 @@
 #include "postgres.h"
 
 #include "assign/hooks.h"
+#include "autogc/dropped.h"
 #include "blob/abandoned.h"
+#include "catalog/pg_database.h"
 #include "client/array_parameters.h"
 #include "client/rows.h"
 #include "client/upload_copy.h"
@@ -332,6 +334,8 @@ object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int sub_id
 {
 	if (previous_object_access)
 		previous_object_access(access, class_oid, object_oid, sub_id, arg);
+	if (access == OAT_DROP && class_oid == DatabaseRelationId)
+		blob_autogc_database_drops(object_oid);
 	/* Most calls are for functions that are about to be executed. */
 	if (access == OAT_POST_CREATE || access == OAT_POST_ALTER)
 		blob_assign_object_accessed(access, class_oid, object_oid, sub_id, arg);

@@ -124,22 +124,6 @@ blob_stat_of_database(void)
 	return mine = &uncounted;
 }
 
-int
-blob_stat_list_databases(Oid **databases)
-{
-	int			count = 0;
-
-	*databases = palloc(mul_size(blob_segment_database_room(), sizeof(Oid)));
-	for (int i = 0; i < blob_segment_database_room(); i++)
-	{
-		Oid			database = pg_atomic_read_u32(&blob_database_stats[i].database);
-
-		if (OidIsValid(database))
-			(*databases)[count++] = database;
-	}
-	return count;
-}
-
 void
 blob_stat_forget_database(Oid database)
 {

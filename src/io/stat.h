@@ -72,14 +72,8 @@ extern BlobDatabaseStat *blob_database_stats;
 extern BlobDatabaseStat *blob_stat_of_database(void);
 
 /*
- * The databases that have entries, in palloc'd memory; a database may be there twice.  Each was
- * committed before the call, since a process of it has made the entry.  Returns their number.
- */
-extern int	blob_stat_list_databases(Oid **databases);
-
-/*
- * Free the entries of a dropped database.  The caller has found that it is gone, so no process has
- * a pointer to them.
+ * Free the entries of a database.  Its DROP has ended all its processes, so none has a pointer to
+ * them, and none can connect to a database with the same OID before this returns.
  */
 extern void blob_stat_forget_database(Oid database);
 

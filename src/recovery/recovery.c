@@ -21,6 +21,7 @@
 #include "access/xlogutils.h"
 #include "blob/known_digests.h"
 #include "core/compat.h"
+#include "extents/damaged_pages.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "recovery/content_queue.h"
@@ -352,6 +353,7 @@ replay_drop(XLogReaderState *record)
 	(void) blob_segment_remove_dir(&store);
 	blob_unlogged_file_removed();
 	blob_known_digests_forget_store(&store);
+	blob_damaged_pages_forget_store(&store);
 	blob_store_note_drop(record->EndRecPtr);
 	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
 	blob_content_queue_forget(&store, BLOB_ALL_SEGMENTS);

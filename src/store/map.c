@@ -149,15 +149,19 @@ make_changes(const BlobExtent *extents, int extent_count, int first_extent_no,
 		uint64		tier = Min(first_extent_no + i, BLOB_TIER_COUNT - 1);
 		uint32		state = (extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER) |
 			(extent->has_sums ? BLOB_MAP_HAS_SUMS : 0);
+		BlobMapEntry entry = {
+			.generation_state = extent->generation << 8 | state,
+			.measure = extent->is_tail ? extent->pages : tier << BLOB_MAP_HIGH_WATER_BITS | fill
+		};
 
 		Assert(!extent->has_sums || extent->pages <= UINT32_MAX || !extent->is_tail);
 		*left_bytes -= fill;
 		memset(&changes[i], 0, sizeof(changes[i]));
 		changes[i].block = blob_map_block_of(extent->first_page);
 		changes[i].change.slot = blob_map_slot_of(extent->first_page);
-		changes[i].change.generation_state = extent->generation << 8 | state;
-		changes[i].change.measure = extent->is_tail ? extent->pages :
-			tier << BLOB_MAP_HIGH_WATER_BITS | fill;
+		blob_map_entry_set_code(&entry);
+		changes[i].change.generation_state = entry.generation_state;
+		changes[i].change.measure = entry.measure;
 	}
 	qsort(changes, extent_count, sizeof(*changes), compare_changes);
 }
@@ -323,11 +327,12 @@ blob_map_claim(Relation map, BlobExtent *extent, BlobGeneration max_generation,
 		blob_map_entry_generation(&entry) > max_generation)
 		result = BLOB_CLAIM_STALE;
 	else if (blob_map_entry_high_water(&entry) != from_bytes ||
-			 hides_sums(map, buffer, extent, &entry))
+			 blob_map_entry_is_damaged(&entry) || hides_sums(map, buffer, extent, &entry))
 		result = BLOB_CLAIM_LOST;
 	else
 	{
 		entry.measure += to_bytes - from_bytes;
+		blob_map_entry_set_code(&entry);
 		change_entry(map, BLOB_WAL_CLAIM, buffer, extent, &entry, from_bytes, to_bytes);
 		extent->generation = blob_map_entry_generation(&entry);
 		extent->has_sums = blob_map_entry_has_sums(&entry);
@@ -358,6 +363,7 @@ blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages, uint32 sum)
 	entry.generation_state = extent->generation << 8 | BLOB_MAP_TAIL |
 		(entry.generation_state & BLOB_MAP_HAS_SUMS);
 	entry.measure = pages | (uint64) sum << BLOB_MAP_TAIL_SUM_SHIFT;
+	blob_map_entry_set_code(&entry);
 	change_entry(map, BLOB_WAL_TRIM, buffer, extent, &entry, extent->pages * BLOB_PAGE_SIZE,
 				 pages * BLOB_PAGE_SIZE);
 	UnlockReleaseBuffer(buffer);
@@ -390,9 +396,10 @@ report_unexpected(const BlobFreedExtent *expected, const BlobMapEntry *entry)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("cannot free the extent at page " UINT64_FORMAT, expected->first_page),
-			 errdetail("Its generation should be " UINT64_FORMAT ", the extent map says "
-					   UINT64_FORMAT " (state %d).", expected->generation,
-					   blob_map_entry_generation(entry), blob_map_entry_state(entry)),
+			 errdetail("It should have generation " UINT64_FORMAT " and " UINT64_FORMAT " pages, "
+					   "the extent map says " UINT64_FORMAT " and " UINT64_FORMAT " (state %d).",
+					   expected->generation, expected->pages, blob_map_entry_generation(entry),
+					   blob_map_entry_pages(entry), blob_map_entry_state(entry)),
 			 errhint("Run blobext_check() to see which values are affected.")));
 }
 
@@ -429,11 +436,10 @@ pin_free_blocks(Relation map, const BlobFreedExtent *extents, int count, uint16 
 }
 
 /*
- * Compare the entries of a locked block with the extents to be freed.  pages[] gets their lengths;
- * ERROR if one differs.
+ * Compare the entries of a locked block with the extents to be freed; ERROR if one differs.
  */
 static void
-check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents, uint64 *pages)
+check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents)
 {
 	Page		page = BufferGetPage(block->buffer);
 	static const BlobMapEntry no_entry;
@@ -444,15 +450,15 @@ check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents, 
 			&blob_map_page_entries(page)[block->slots[i]];
 
 		if (!blob_map_entry_is_extent(entry) ||
-			blob_map_entry_generation(entry) != extents[i].generation)
+			blob_map_entry_generation(entry) != extents[i].generation ||
+			blob_map_entry_pages(entry) != extents[i].pages)
 			report_unexpected(&extents[i], entry);
-		pages[i] = blob_map_entry_pages(entry);
 	}
 }
 
 XLogRecPtr
 blob_map_free(Relation map, const BlobFreedExtent *extents, int count, TransactionId horizon,
-			  BlobWalReuse reuse, uint64 *pages)
+			  BlobWalReuse reuse)
 {
 	BlobStoreId store = blob_map_store_id(map);
 	static const BlobMapEntry no_entry;
@@ -468,14 +474,14 @@ blob_map_free(Relation map, const BlobFreedExtent *extents, int count, Transacti
 		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
 	for (int i = 0; i < block_count; i++)
 	{
-		check_free_block(&blocks[i], extents + checked, pages + checked);
+		check_free_block(&blocks[i], extents + checked);
 		checked += blocks[i].slot_count;
 	}
 	Assert(checked == count);
 	record.first_page = extents[0].first_page;
 	for (int i = 0; i < count; i++)
 	{
-		record.page_count += pages[i];
+		record.page_count += extents[i].pages;
 		record.generation = Max(record.generation, extents[i].generation);
 	}
 

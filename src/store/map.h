@@ -99,10 +99,11 @@ extern BlobClaimResult blob_map_claim(Relation map, BlobExtent *extent,
  */
 extern void blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages, uint32 sum);
 
-/* An extent to be freed, and the generation that it must have. */
+/* An extent to be freed, and the generation and length that it must have. */
 typedef struct BlobFreedExtent
 {
 	BlobPageNo	first_page;
+	uint64		pages;			/* in a draft: not known */
 	BlobGeneration generation;
 } BlobFreedExtent;
 
@@ -113,12 +114,11 @@ typedef struct BlobFreedExtent
 extern int	blob_map_free_batch(const BlobFreedExtent *extents, int count);
 
 /*
- * Free such a batch and log FREE, with this reuse class; pages[] gets the extents' lengths.
- * Returns the record's end.  ERROR (data corrupted), with nothing freed, if the map has another
- * generation for one of them.
+ * Free such a batch and log FREE, with this reuse class.  Returns the record's end.  ERROR (data
+ * corrupted), with nothing freed, if the map has another generation or length for one of them.
  */
 extern XLogRecPtr blob_map_free(Relation map, const BlobFreedExtent *extents, int count,
-								TransactionId horizon, BlobWalReuse reuse, uint64 *pages);
+								TransactionId horizon, BlobWalReuse reuse);
 
 /*
  * Whether a segment has no file: all of its pages are absent.  And where its absent pages begin, or

@@ -129,7 +129,6 @@ static XLogRecPtr
 free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *extents, int count,
 		   TransactionId horizon, uint64 *freed_pages)
 {
-	uint64	   *pages = palloc(sizeof(uint64) * count);
 	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, count);
 	XLogRecPtr	started_redo;
 	XLogRecPtr	lsn;
@@ -138,7 +137,7 @@ free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *ext
 	{
 		lsn = blob_map_free(store->map, extents, count, horizon,
 							blob_store_frees_after_flush() ? BLOB_REUSE_AFTER_FLUSH :
-							BLOB_REUSE_AFTER_CHECKPOINT, pages);
+							BLOB_REUSE_AFTER_CHECKPOINT);
 	}
 	PG_CATCH();
 	{
@@ -152,16 +151,54 @@ free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *ext
 	for (int i = 0; i < count; i++)
 	{
 		blob_pending_give(blob_store_area, &shared->pending, &nodes, lsn, started_redo,
-						  extents[i].first_page, pages[i]);
+						  extents[i].first_page, extents[i].pages);
 		blob_sets_check_move(shared, BLOB_PAGE_EXTENT, BLOB_PAGE_PENDING, extents[i].first_page,
-							 pages[i]);
-		*freed_pages += pages[i];
-		shared->used_pages -= pages[i];
+							 extents[i].pages);
+		*freed_pages += extents[i].pages;
+		shared->used_pages -= extents[i].pages;
 	}
 	shared->freed_lsn = Max(shared->freed_lsn, lsn);
 	LWLockRelease(&shared->lock);
-	pfree(pages);
 	return lsn;
+}
+
+/* A BlobMapVisitor: notes that an extent begins there. */
+static void
+note_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
+{
+	*(bool *) context = true;
+}
+
+/* Pages of a range that are in one of the sets.  Under the lock. */
+static uint64
+count_in_sets(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page)
+{
+	dsa_area   *area = blob_store_area;
+
+	return blob_free_runs_count(area, &shared->free_runs, first_page, end_page, NULL) +
+		blob_free_runs_count(area, &shared->resting, first_page, end_page, NULL) +
+		blob_pending_count(area, &shared->pending, first_page, end_page, NULL) +
+		blob_free_runs_count(area, &shared->hollow, first_page, end_page, NULL) +
+		blob_pending_count(area, &shared->hollow_pending, first_page, end_page, NULL);
+}
+
+/* The sets first: a page that leaves them after that look is in an extent at the next one. */
+bool
+blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	BlobPageNo	end_page = first_page + pages;
+	bool		is_free;
+	bool		is_crossed = false;
+
+	blob_store_load(store, shared);
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	is_free = pages > shared->reserved_pages || end_page > shared->reserved_pages ||
+		count_in_sets(shared, first_page, end_page) > 0;
+	LWLockRelease(&shared->lock);
+	if (!is_free)
+		blob_map_visit_range(store->map, first_page + 1, end_page, NULL, note_extent, &is_crossed);
+	return !is_free && !is_crossed;
 }
 
 static void

@@ -381,8 +381,9 @@ blob_store_unlock_table(void)
 	LWLockRelease(control->table_lock);
 }
 
-void
-blob_store_clear_sets(BlobStoreShared *shared)
+/* Free all nodes of all sets.  No other process uses them. */
+static void
+clear_sets(BlobStoreShared *shared)
 {
 	blob_free_runs_clear(blob_store_area, &shared->free_runs);
 	blob_pending_clear(blob_store_area, &shared->pending);
@@ -401,7 +402,7 @@ blob_store_forget(const BlobStoreId *id)
 	shared = find_shared(id);
 	if (shared != NULL)
 	{
-		blob_store_clear_sets(shared);
+		clear_sets(shared);
 		hash_search(store_table, &shared->id, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(control->table_lock);

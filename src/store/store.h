@@ -139,14 +139,14 @@ extern bool blob_store_replays_predecessor(void);
 extern PGDLLEXPORT BlobGeneration blob_store_cutoff(BlobStore *store);
 
 /*
- * Free extents, sorted by first page.  Nothing refers to them, and no session of this server could
- * still see a reference.  On standbys, queries whose snapshot sees `horizon` as running are
- * cancelled.  The store was opened with RowExclusiveLock.
+ * Free extents, sorted by first page, that blob_store_may_free() has found sound.  Nothing refers
+ * to them, and no session of this server could still see a reference.  On standbys, queries whose
+ * snapshot sees `horizon` as running are cancelled.  The store was opened with RowExclusiveLock.
  *
  * Logs FREE, in as many records as needed.  Returns the end of the last one (InvalidXLogRecPtr
  * without extents), and in *freed_pages the sum of the pages.  ERROR (data corrupted) if the map
- * has another generation for an extent; the extents of all records before that one are free then.
- * Can be interrupted between records.
+ * has another generation or length for an extent; the extents of all records before that one are
+ * free then.  Can be interrupted between records.
  *
  * The caller need not flush the records: the pages are given out again after their flush at the
  * earliest, see blob_store_release().
@@ -154,6 +154,15 @@ extern PGDLLEXPORT BlobGeneration blob_store_cutoff(BlobStore *store);
 extern PGDLLEXPORT XLogRecPtr blob_store_free(BlobStore *store, const BlobFreedExtent *extents,
 											  int count, TransactionId horizon,
 											  uint64 *freed_pages);
+
+/*
+ * Whether an extent of this length can be freed at this page: it lies in the store, none of its
+ * pages is free already, and no other extent begins in it.  Else its entry of the map, or that of
+ * the other one, is damaged, and pages that are freed might be given out twice.  Loads the free
+ * space.
+ */
+extern PGDLLEXPORT bool blob_store_may_free(BlobStore *store, BlobPageNo first_page,
+											uint64 pages);
 
 /*
  * After blob_store_free(), whose result is `end`: flush the records, and make the pages available

@@ -92,9 +92,6 @@ extern BlobStoreShared *blob_store_shared_if_loaded(const BlobStoreId *id);
 extern BlobStoreShared *blob_store_lock_table(const BlobStoreId *id);
 extern void blob_store_unlock_table(void);
 
-/* Free all nodes of all sets.  No other process uses them. */
-extern void blob_store_clear_sets(BlobStoreShared *shared);
-
 /*
  * Remove the shared part of a store, if there is one.  No process has a pointer to it: that takes a
  * lock on the map, and the map is gone.

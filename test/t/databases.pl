@@ -6,10 +6,13 @@
 # Seen to fail: without blob_assign_check_template() (the copies cannot read); without the look
 # at incarnations in remove_listed() (files of the new database go); without blob_buffer_forget_store(),
 # and without blob_known_digests_forget_store() (a copy of a template that has the OID of another reads
-# that one's content, and gives its digests).
+# that one's content, and gives its digests); without blob_autogc_database_drops() (a database that has the
+# OID of a dropped one has its counters, its rounds and its damaged pages); without
+# blob_store_file_remove() (a copy of a template has results of the one before).
 use strict;
 use warnings;
 
+use File::Basename;
 use FindBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -18,6 +21,8 @@ use Time::HiRes qw(sleep);
 
 use lib $FindBin::RealBin;
 use BlobTest;
+
+expect_damage();
 
 my $node = blob_cluster('main', create => 0, streaming => 1,
 	conf => "wal_level = minimal\nmax_wal_senders = 0\nblobext.autogc_naptime = 1h\nautovacuum = off\n");
@@ -133,11 +138,39 @@ is(join(' ', directories(oid('renamed'))), $files, 'the files are where they wer
 sql('postgres', q(ALTER SYSTEM SET blobext.autogc_naptime = '1h'), 'SELECT pg_reload_conf()');
 sleep 1.5;
 my $oid = 200_000;
+
+# A page that is damaged, and what shared memory has of the database: pages, reads and stores, rounds.
+sub damage_a_page
+{
+	my $page = sql('again', 'SELECT first_page FROM t, blob_extents(b) WHERE id = 1 LIMIT 1');
+	my ($directory) = directories($oid);
+	$node->restart;
+	flip_bit("$directory/00000000", ($page * 4096 + 99) * 8 + 3);
+	fails_with($node, 'SELECT b::bytea FROM t WHERE id = 1', 'XX001', qr/is damaged/, 'a damaged page is found', database => 'again');
+	is(sql('again', 'SELECT count(b::bytea) FROM t WHERE id = 2'), '1', 'another value is read beside the damaged one');
+	return;
+}
+
+sub noted
+{
+	return sql('postgres', q(SELECT (SELECT count(*) FROM blobext_damaged_pages WHERE datname = 'again'),
+		(SELECT count(*) FROM blobext_database_counters() JOIN pg_database AS d ON datid = d.oid WHERE datname = 'again'),
+		(SELECT count(*) FROM blobext_gc_state() JOIN pg_database AS d ON datid = d.oid WHERE datname = 'again')));
+}
+
+sql('postgres', 'CREATE EXTENSION IF NOT EXISTS blobext');
 foreach my $round (1 .. 2)
 {
 	sql('postgres', "CREATE DATABASE again TEMPLATE template0 OID $oid");
+	is(noted(), '0|0|0', "database $round with an OID: shared memory has nothing of it at first");
 	sql('again', 'CREATE EXTENSION blobext', 'CREATE TABLE t (id integer, b blobstate)');
 	add('again', 1, 10 * $round);
+	if ($round == 1)
+	{
+		damage_a_page();
+		sql('again', 'SELECT * FROM blobext_gc()');
+		is(noted(), '1|1|1', 'shared memory has a damaged page, counters and a round of the database');
+	}
 	sql('postgres', 'DROP DATABASE again') if $round == 1;
 }
 is(scalar directories($oid), 2, 'files of two databases, one of which is gone');
@@ -171,11 +204,14 @@ foreach my $round (1 .. 3)
 	last if $round == 3;
 	sql('postgres', q(ALTER SYSTEM SET blobext.autogc_naptime = '1h'), 'SELECT pg_reload_conf()');
 	sleep 1.5;
+	my ($directory) = map { basename($_) } directories($oid);
+	append_to_file($node->data_dir . "/pg_stat_tmp/blobext_scrub.$directory", 'results of the scrubber');
 	sql('postgres', 'DROP DATABASE copied');
 	fails_with($node, copy_template(), '55006', qr/blobs of a dropped database with OID $oid are still there.*HINT:/s,
 		"copy $round: its OID is refused while its files are there");
 	sql('postgres', q(ALTER SYSTEM SET blobext.autogc_naptime = '1s'), 'SELECT pg_reload_conf()');
 	for (my $i = 0; directories($oid) && $i < 300; $i++) { sleep 0.1 }
+	ok(!-e $node->data_dir . "/pg_stat_tmp/blobext_scrub.$directory", "copy $round: results of the scrubber go before its files");
 	fails_with($node, copy_template(), '55006', qr/dropped after the last checkpoint.*HINT:.*CHECKPOINT/s,
 		"copy $round: its OID is refused while a crash would remove its files once more");
 	sql('postgres', 'CHECKPOINT');

@@ -1,7 +1,7 @@
 # A standby replays DROP DATABASE, and CREATE DATABASE with the same OID and template.  The second copy is the same store as
 # the first one to everything that goes by its identity: same incarnation, same generations, same extents, other contents.
 # So nothing may be left of the first one, in files and in shared memory: remembered digests, chunks of the buffer, open
-# files, notes of unlogged content.
+# files, notes of unlogged content, damaged pages, counters.
 #
 # A session of another database of the standby stays all the time.  One copy loses its extension before it is dropped; in
 # another database copies have content that is not in the WAL.  The standby is killed, and replays all copies once more over
@@ -12,6 +12,9 @@
 #	- without blob_known_digests_forget_store() in replay_drop(): digests of copies 2 and 3 on the standby are those of the first,
 #	- without it in remove_listed(): digests of copy 3 on the primary are those of copy 2,
 #	- without blob_buffer_forget_store(): contents of copy 2,
+#	- without blob_damaged_pages_forget_store() in replay_drop(): the list has the page of the dropped extension,
+#	- without forget_dropped_databases(): copies 2 and 3 have damaged pages and reads that they never had,
+#	- where it goes by the removal of files (RM_DBASE_ID): a database that moves to another tablespace loses its counters,
 #	- without blob_unlogged_file_removed(): content that is missing is read as damaged (XX001),
 #	- where blob_invalid_segments_was_removed() does not know dropped stores: the promoted server does not start again,
 #	- where replay_omitted() does not ask it: content that is missing is read as damaged after that crash.
@@ -27,9 +30,11 @@ use Time::HiRes qw(sleep);
 use lib $FindBin::RealBin;
 use BlobTest;
 
+expect_damage();
+
 my %oid = (copied => 300_000, lacking => 300_001);
 my $node = blob_cluster('main', create => 0, streaming => 1,
-	conf => "blobext.autogc_naptime = 1s\nautovacuum = off\nmax_standby_streaming_delay = -1\n");
+	conf => "blobext.autogc_naptime = 1s\nautovacuum = off\nmax_standby_streaming_delay = -1\nallow_in_place_tablespaces = on\n");
 $node->safe_psql('postgres', 'CREATE DATABASE empty TEMPLATE template0');
 $node->safe_psql('empty', q(CREATE EXTENSION blobext; CREATE TABLE t (id integer, b blobstate, c bytea);
 	SELECT blobext_set_digest('t', 'b', 'deferred');
@@ -40,6 +45,8 @@ my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
 start_with_stops($standby);
 my $elsewhere = $standby->background_psql('empty');
+
+$node->safe_psql('postgres', q(CREATE TABLESPACE elsewhere LOCATION ''));
 
 my $is_open = 'SELECT bool_and(blob_digest_is_open(b)) FROM t';
 my $wrong = q(SELECT coalesce(string_agg(id || ': ' || CASE WHEN sha256(b) <> sha256(c) THEN 'digest' ELSE 'content' END, ', ' ORDER BY id), 'none')
@@ -121,12 +128,44 @@ sub is_known_to_be_missing
 	return;
 }
 
-# ---- digests, chunks, files ----
+# Pages and reads that shared memory of the standby has of a database.
+sub is_noted
+{
+	my ($database, $expected, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($standby->safe_psql('empty', "SELECT (SELECT count(*) FROM blobext_damaged_pages WHERE datname = '$database'),
+		coalesce((SELECT content_reads > 0 FROM blobext_databases WHERE datname = '$database'), false)"), $expected, $name);
+}
+
+# A bit of a page that the standby has not read yet flips there, and back.
+sub damage_is_found
+{
+	my ($round) = @_;
+	my $page = $node->safe_psql('copied', 'SELECT first_page FROM t, blob_extents(b) WHERE id = 1 LIMIT 1');
+	my ($directory) = directories($standby, 'copied');
+	my $file = sprintf('%s/%08x', $directory, $page / 262_144);
+	flip_bit($file, ($page % 262_144 * 4096 + 99) * 8 + 3);
+	fails_with($standby, 'SELECT b::bytea FROM t WHERE id = 1', 'XX001', qr/is damaged/,
+		"copy $round: damage of a page is found on the standby", database => 'copied');
+	flip_bit($file, ($page % 262_144 * 4096 + 99) * 8 + 3);
+	return;
+}
+
+# ---- digests, chunks, files, damage, counters ----
 
 foreach my $round (1 .. 3)
 {
 	make_copy('copied', $round);
+	is_noted('copied', '0|f', "copy $round: the standby knows no damage and no reads of it");
+	damage_is_found($round);
 	is_right($_, "copy $round on the " . $_->name) foreach ($node, $standby);
+	is_noted('copied', '1|t', "copy $round: the standby has the damage in its list, and counts reads");
+	if ($round == 3)
+	{
+		$node->safe_psql('postgres', 'ALTER DATABASE copied SET TABLESPACE elsewhere');
+		wait_for_standby();
+		is_noted('copied', '1|t', 'a database that has moved to another tablespace keeps both on the standby');
+	}
 	my $inside = $standby->background_psql('copied');
 	is($inside->query_safe($wrong), 'none', "copy $round: digests are right in a session of the standby that stays");
 	if ($round == 2)
@@ -134,6 +173,8 @@ foreach my $round (1 .. 3)
 		$node->safe_psql('copied', 'SET client_min_messages = error; DROP EXTENSION blobext CASCADE');
 		wait_for_removal('copied');
 		is(join(' ', directories($node, 'copied')), '', 'the files of a dropped extension are gone');
+		wait_for_standby();
+		is_noted('copied', '0|t', 'damage goes with a dropped extension, and the counters of its database stay');
 	}
 	drop_copy('copied', $round);
 	is($standby->safe_psql('postgres', q(SELECT count(*) FROM pg_stat_activity WHERE datname = 'copied')), '0',

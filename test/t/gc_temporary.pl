@@ -300,6 +300,35 @@ like(substr(slurp_file($node->logfile), $offset), qr/could not be read for the c
 	'the log says that an owner has waited for a catalog');
 frees(0, 'the owner answers when the catalog is not locked any more');
 
+# A round that is cancelled while an owner answers: the owner stops at its next page, and marks no more for a round that
+# has ended.  It waits for a catalog when the round ends, for a second at most: if it was late, once more.
+# Fails without: take_back_question() (the owner reads all pages).
+$owner->query_safe($_) foreach 'CREATE TEMPORARY TABLE many (b blobstate, filler text)', 'ALTER TABLE many ALTER filler SET STORAGE PLAIN',
+	q(INSERT INTO many SELECT NULL, repeat('x', 7000) FROM generate_series(1, 400));
+sub pages_read
+{
+	return $owner->query_safe(q(SELECT pg_stat_force_next_flush();
+		SELECT heap_blks_read + heap_blks_hit FROM pg_statio_all_tables WHERE relname = 'many')) =~ s/\n//r;
+}
+my ($read, $error);
+for (my $is_late = 1; $is_late; $is_late = substr(slurp_file($node->logfile), $offset) =~ /could not be read for the collector/)
+{
+	pages_read();
+	$read = pages_read();
+	$offset = -s $node->logfile;
+	$gc = round_after_moment(sub { $catalog->query_safe($_) foreach 'BEGIN', 'LOCK TABLE pg_catalog.pg_class IN ACCESS EXCLUSIVE MODE' });
+	1 until $catalog->query_safe("SELECT count(*) FROM pg_locks WHERE pid = $pid AND NOT granted") eq '1'
+		|| substr(slurp_file($node->logfile), $offset) =~ /could not be read for the collector/;
+	$catalog->query_safe(q(SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%FROM blobext_gc()'));
+	(undef, $error) = gc_result($gc);
+	$catalog->query_safe('COMMIT');
+	poll("SELECT count(*) = 0 FROM pg_locks WHERE pid = $pid");
+}
+like($error, qr/canceling statement due to user request/, 'a round that waits for an owner can be cancelled');
+cmp_ok(pages_read() - $read, '<', 10, 'an owner stops marking when the round has ended by an error');
+$owner->query_safe('DROP TABLE many');
+frees(0, 'the owner answers the next round when one was cancelled');
+
 # Pages that would be read as empty.  Fails without: the condition in tell().
 $owner->query_safe('SET zero_damaged_pages = on');
 ($freed, $live, $reason) = gc();
