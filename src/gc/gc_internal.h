@@ -15,6 +15,7 @@
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
 #include "store/store.h"
+#include "utils/rel.h"
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
 
@@ -168,6 +169,19 @@ extern bool blob_gc_mark_heap(BlobGcRound *round);
 extern bool blob_gc_mark_btree(BlobGcRound *round);
 extern bool blob_gc_mark_catalogs(BlobGcRound *round);
 
+/* A tuple on a locked page of the relation that is scanned. */
+static inline void
+blob_gc_set_tuple(HeapTuple tuple, BlobGcRound *round, Buffer buffer, OffsetNumber offset)
+{
+	Page		page = BufferGetPage(buffer);
+	ItemId		item = PageGetItemId(page, offset);
+
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_tableOid = RelationGetRelid(round->relation);
+	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), offset);
+}
+
 /*
  * keys.c: extents that only keys of B-trees hold.  Note properties of the relation that is about to
  * be marked; in the end, tell the view, and list tables that VACUUM would help, most bytes
@@ -177,7 +191,14 @@ extern void blob_gc_keys_note(BlobGcRound *round);
 extern void blob_gc_keys_report(BlobGcRound *round);
 extern int	blob_gc_keys_tables(BlobGcRound *round, BlobGcDeadKeys *tables);
 
-/* kept.c: in the end, find what keeps rows, and tell the view. */
+/*
+ * kept.c: note which rows of a locked page, whose lines are sound, were deleted before the round,
+ * as S1 sees it, and may not be removed yet.  It is a matter of counting: they are marked as all
+ * others are.
+ */
+extern void blob_gc_kept_note(BlobGcRound *round, Buffer buffer);
+
+/* In the end, find what keeps rows, and tell the view. */
 extern void blob_gc_kept_report(BlobGcRound *round);
 
 /* sweep.c: step 11, for the range of the marks; false ends the round. */

@@ -55,19 +55,6 @@ mark_tuple(BlobGcRound *round, HeapTuple tuple)
 	}
 }
 
-/* A tuple on a locked page. */
-static void
-set_tuple(HeapTuple tuple, BlobGcRound *round, Buffer buffer, OffsetNumber offset)
-{
-	Page		page = BufferGetPage(buffer);
-	ItemId		item = PageGetItemId(page, offset);
-
-	tuple->t_len = ItemIdGetLength(item);
-	tuple->t_tableOid = RelationGetRelid(round->relation);
-	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
-	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), offset);
-}
-
 /* ---- tuples that cannot be read ---- */
 
 /*
@@ -109,7 +96,7 @@ is_dead(BlobGcRound *round, HeapTuple copy)
 	{
 		HeapTupleData tuple;
 
-		set_tuple(&tuple, round, buffer, offset);
+		blob_gc_set_tuple(&tuple, round, buffer, offset);
 		if (blob_sound_line(page, PageGetItemId(page, offset), SizeofHeapTupleHeader) != NULL)
 			dead = false;		/* nothing says so */
 		else if (HeapTupleHeaderGetRawXmin(tuple.t_data) == HeapTupleHeaderGetRawXmin(copy->t_data))
@@ -252,7 +239,7 @@ has_aborted_row(BlobGcRound *round, Buffer buffer)
 
 		if (!ItemIdIsNormal(PageGetItemId(page, offset)))
 			continue;
-		set_tuple(&tuple, round, buffer, offset);
+		blob_gc_set_tuple(&tuple, round, buffer, offset);
 		if (!HeapTupleHeaderXminCommitted(tuple.t_data) &&
 			HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter) == HEAPTUPLE_DEAD)
 			return true;
@@ -295,38 +282,6 @@ prune(BlobGcRound *round, Buffer buffer)
 	blob_prune_page(round->relation, buffer);
 }
 
-/*
- * Note which rows of a locked page, whose lines are sound, were deleted before the round, as S1
- * sees it, and may not be removed yet.  It is a matter of counting: they are marked as all others
- * are.
- */
-static void
-note_kept_rows(BlobGcRound *round, Buffer buffer)
-{
-	Page		page = BufferGetPage(buffer);
-
-	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
-	{
-		TransactionId deleter;
-		HeapTupleData tuple;
-
-		if (!ItemIdIsNormal(PageGetItemId(page, offset)))
-			continue;
-		set_tuple(&tuple, round, buffer, offset);
-		if ((tuple.t_data->t_infomask & HEAP_XMAX_INVALID) != 0 ||
-			HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter) != HEAPTUPLE_RECENTLY_DEAD ||
-			TransactionIdPrecedes(deleter, round->horizon) ||
-			XidInMVCCSnapshot(deleter, round->snapshot))
-			continue;
-		round->keeps[offset] = true;
-		if (!TransactionIdIsValid(round->newest_deleter) ||
-			TransactionIdFollows(deleter, round->newest_deleter))
-			round->newest_deleter = deleter;
-		if (RelationIsUsedAsCatalogTable(round->relation))
-			round->keeps_catalog_rows = true;
-	}
-}
-
 /* Mark what a page refers to; is_table: it is one of users, not of a catalog. */
 static void
 read_page(BlobGcRound *round, BlockNumber block, TupleMarker mark, bool is_table)
@@ -340,7 +295,7 @@ read_page(BlobGcRound *round, BlockNumber block, TupleMarker mark, bool is_table
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	memset(round->keeps, 0, sizeof(round->keeps));
 	if (is_table && are_lines_sound(BufferGetPage(buffer)))
-		note_kept_rows(round, buffer);
+		blob_gc_kept_note(round, buffer);
 	memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
 	UnlockReleaseBuffer(buffer);
 	if (PageIsNew((Page) copy.data))

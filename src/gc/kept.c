@@ -3,12 +3,13 @@
  *	  Values that only rows keep which were deleted before the round began, and which PostgreSQL may
  *	  not remove yet: what keeps these rows.
  *
- * While a round marks, heap.c tells such rows from others, mark.c has a bit of its own for what
- * they refer to, and sweep.c counts.  Here the keeper is found: of all that has an xmin or a
+ * While a round marks, such rows are told from others, mark.c has a bit of its own for what they
+ * refer to, and sweep.c counts.  In the end the keeper is found: of all that has an xmin or a
  * transaction id, what has the oldest one.  See README.md, "Rows that are kept".
  */
 #include "postgres.h"
 
+#include "access/heapam.h"
 #include "access/transam.h"
 #include "commands/dbcommands.h"
 #include "core/compat.h"
@@ -195,6 +196,33 @@ describe(const Keeper *keeper)
 			break;
 	}
 	return "";
+}
+
+void
+blob_gc_kept_note(BlobGcRound *round, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
+	{
+		TransactionId deleter;
+		HeapTupleData tuple;
+
+		if (!ItemIdIsNormal(PageGetItemId(page, offset)))
+			continue;
+		blob_gc_set_tuple(&tuple, round, buffer, offset);
+		if ((tuple.t_data->t_infomask & HEAP_XMAX_INVALID) != 0 ||
+			HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter) != HEAPTUPLE_RECENTLY_DEAD ||
+			TransactionIdPrecedes(deleter, round->horizon) ||
+			XidInMVCCSnapshot(deleter, round->snapshot))
+			continue;
+		round->keeps[offset] = true;
+		if (!TransactionIdIsValid(round->newest_deleter) ||
+			TransactionIdFollows(deleter, round->newest_deleter))
+			round->newest_deleter = deleter;
+		if (RelationIsUsedAsCatalogTable(round->relation))
+			round->keeps_catalog_rows = true;
+	}
 }
 
 void
