@@ -56,7 +56,7 @@ typedef struct BlobGcRound
 	MemoryContext row_context;	/* reset for each tuple */
 	TransactionId newest_deleter;	/* of rows that are kept, or invalid */
 	bool		keeps_catalog_rows; /* some are of a table that logical decoding reads */
-	TransactionId newest_passed;	/* deleter of rows that were not read, see heap.c, or invalid */
+	TransactionId newest_passed;	/* deleter of rows that were passed over, or invalid */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
 
@@ -197,6 +197,14 @@ extern int	blob_gc_keys_tables(BlobGcRound *round, BlobGcDeadKeys *tables);
  * others are.
  */
 extern void blob_gc_kept_note(BlobGcRound *round, Buffer buffer);
+
+/*
+ * Whether a tuple on a locked buffer is dead to all snapshots of this server; horizon:
+ * VACUUM's, which a standby's feedback may have brought back.  A tuple that only the standby may
+ * see is noted for FREE (newest_passed).
+ */
+extern bool blob_gc_kept_is_dead(BlobGcRound *round, HeapTuple tuple, TransactionId horizon,
+								 Buffer buffer);
 
 /* In the end, find what keeps rows, and tell the view. */
 extern void blob_gc_kept_report(BlobGcRound *round);

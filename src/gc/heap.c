@@ -58,27 +58,6 @@ mark_tuple(BlobGcRound *round, HeapTuple tuple)
 /* ---- tuples that cannot be read ---- */
 
 /*
- * Whether no snapshot of this server sees a tuple, which is locked.  A standby's feedback may have
- * brought VACUUM's horizon back; one deleted before S1 is noted then, because the standby may see
- * it.
- */
-static bool
-is_dead_tuple(BlobGcRound *round, HeapTuple tuple, TransactionId horizon, Buffer buffer)
-{
-	TransactionId deleter;
-	HTSV_Result state = HeapTupleSatisfiesVacuumHorizon(tuple, buffer, &deleter);
-
-	if (state != HEAPTUPLE_RECENTLY_DEAD || TransactionIdPrecedes(deleter, horizon))
-		return state == HEAPTUPLE_DEAD || state == HEAPTUPLE_RECENTLY_DEAD;
-	if (!TransactionIdPrecedes(deleter, round->snapshot->xmin))
-		return false;
-	if (!TransactionIdIsValid(round->newest_passed) ||
-		TransactionIdFollows(deleter, round->newest_passed))
-		round->newest_passed = deleter;
-	return true;
-}
-
-/*
  * Whether the tuple of which this is a copy is gone, or dead.  A tuple that matters stays where it
  * is, so another one in its place means that it was dead.
  */
@@ -100,7 +79,7 @@ is_dead(BlobGcRound *round, HeapTuple copy)
 		if (blob_sound_line(page, PageGetItemId(page, offset), SizeofHeapTupleHeader) != NULL)
 			dead = false;		/* nothing says so */
 		else if (HeapTupleHeaderGetRawXmin(tuple.t_data) == HeapTupleHeaderGetRawXmin(copy->t_data))
-			dead = is_dead_tuple(round, &tuple, horizon, buffer);
+			dead = blob_gc_kept_is_dead(round, &tuple, horizon, buffer);
 	}
 	UnlockReleaseBuffer(buffer);
 	return dead;

@@ -27,6 +27,22 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
+bool
+blob_gc_kept_is_dead(BlobGcRound *round, HeapTuple tuple, TransactionId horizon, Buffer buffer)
+{
+	TransactionId deleter;
+	HTSV_Result state = HeapTupleSatisfiesVacuumHorizon(tuple, buffer, &deleter);
+
+	if (state != HEAPTUPLE_RECENTLY_DEAD || TransactionIdPrecedes(deleter, horizon))
+		return state == HEAPTUPLE_DEAD || state == HEAPTUPLE_RECENTLY_DEAD;
+	if (!TransactionIdPrecedes(deleter, round->snapshot->xmin))
+		return false;
+	if (!TransactionIdIsValid(round->newest_passed) ||
+		TransactionIdFollows(deleter, round->newest_passed))
+		round->newest_passed = deleter;
+	return true;
+}
+
 /*
  * In the order in which one is named if several are equally old: a transaction makes all snapshots
  * that are taken while it runs as old as itself.

@@ -156,7 +156,7 @@ feedback_moves_on('SELECT backend_xmin FROM pg_stat_replication');
 comes_back('the reader on the standby');
 
 # The horizon may go back: feedback of a standby that is behind comes when VACUUM has removed values of a deleted row from
-# TOAST, and not yet the row.  Seen to fail with VACUUM's horizon alone in is_dead() of src/gc/heap.c: XX001, the row
+# TOAST, and not yet the row.  Seen to fail with VACUUM's horizon alone in blob_gc_kept_is_dead() of src/gc/kept.c: XX001, the row
 # "cannot be read", and the round frees nothing; without newest_passed in conflict_horizon() of src/gc/sweep.c: FREE has an
 # older horizon.
 sub set_feedback
