@@ -171,7 +171,7 @@ note_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 
 /* The sets first: a page that leaves them after that look is in an extent at the next one. */
 bool
-blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages)
+blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages, bool is_loaded)
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	BlobPageNo	end_page = first_page + pages;
@@ -179,7 +179,8 @@ blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages)
 	bool		is_inside;
 	bool		is_crossed = false;
 
-	blob_store_load(store, shared);
+	if (!is_loaded)
+		blob_store_load(store, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	is_inside = pages <= shared->reserved_pages && end_page <= shared->reserved_pages;
 	blob_store_count_use(shared, first_page, end_page, &use);
