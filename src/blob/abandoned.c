@@ -48,7 +48,7 @@ list_owned(BlobStore *store, const BlobDraft *draft, BlobFreedExtent *owned)
 		extent.pages = blob_map_entry_pages(&entry);
 		if (!blob_map_entry_is_extent(&entry) ||
 			blob_map_entry_generation(&entry) != extent.generation ||
-			!blob_store_may_free(store, extent.first_page, extent.pages))
+			!blob_store_may_free(store, extent.first_page, extent.pages, true))
 			continue;
 		owned[count++] = extent;
 		last_page = extent.first_page + extent.pages - 1;

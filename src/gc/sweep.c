@@ -60,7 +60,7 @@ begins_value(const BlobMapEntry *entry)
 static bool
 is_sound(Sweep *sweep, BlobPageNo first_page, uint64 pages)
 {
-	if (blob_store_may_free(&sweep->round->store, first_page, pages))
+	if (blob_store_may_free(&sweep->round->store, first_page, pages, false))
 		return true;
 	if (!sweep->is_damaged)
 		ereport(LOG,

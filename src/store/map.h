@@ -45,7 +45,7 @@ extern void blob_map_set_reserved(Relation map, BlobPageNo end_page);
  * The entry of an extent's first page; a free entry if the map has no such page.  Takes a share
  * lock on one buffer.
  */
-extern BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
+extern PGDLLEXPORT BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
 
 /* The same, and the LSN of its block: that of the last change there. */
 extern BlobMapEntry blob_map_lookup_lsn(Relation map, BlobPageNo first_page, XLogRecPtr *lsn);

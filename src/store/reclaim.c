@@ -169,36 +169,26 @@ note_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	*(bool *) context = true;
 }
 
-/* Pages of a range that are in one of the sets.  Under the lock. */
-static uint64
-count_in_sets(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page)
-{
-	dsa_area   *area = blob_store_area;
-
-	return blob_free_runs_count(area, &shared->free_runs, first_page, end_page, NULL) +
-		blob_free_runs_count(area, &shared->resting, first_page, end_page, NULL) +
-		blob_pending_count(area, &shared->pending, first_page, end_page, NULL) +
-		blob_free_runs_count(area, &shared->hollow, first_page, end_page, NULL) +
-		blob_pending_count(area, &shared->hollow_pending, first_page, end_page, NULL);
-}
-
 /* The sets first: a page that leaves them after that look is in an extent at the next one. */
 bool
-blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages)
+blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages, bool is_loaded)
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	BlobPageNo	end_page = first_page + pages;
-	bool		is_free;
+	BlobPageUse use;
+	bool		is_inside;
 	bool		is_crossed = false;
 
-	blob_store_load(store, shared);
+	if (!is_loaded)
+		blob_store_load(store, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
-	is_free = pages > shared->reserved_pages || end_page > shared->reserved_pages ||
-		count_in_sets(shared, first_page, end_page) > 0;
+	is_inside = pages <= shared->reserved_pages && end_page <= shared->reserved_pages;
+	blob_store_count_use(shared, first_page, end_page, &use);
 	LWLockRelease(&shared->lock);
-	if (!is_free)
-		blob_map_visit_range(store->map, first_page + 1, end_page, NULL, note_extent, &is_crossed);
-	return !is_free && !is_crossed;
+	if (!is_inside || use.free + use.pending + use.hollow > 0)
+		return false;
+	blob_map_visit_range(store->map, first_page + 1, end_page, NULL, note_extent, &is_crossed);
+	return !is_crossed;
 }
 
 static void

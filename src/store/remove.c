@@ -16,14 +16,6 @@
 /* Nodes that taking a segment from all sets, and giving it back, can use besides its holes. */
 #define SEGMENT_NODES (2 * (3 + 2 * BLOB_PENDING_BATCHES) + 4)
 
-/* How the pages of a segment are used. */
-typedef struct SegmentUse
-{
-	uint64		free;			/* resting ones, too */
-	uint64		pending;
-	uint64		hollow;
-} SegmentUse;
-
 /* A segment that this process has taken from all sets. */
 typedef struct TakenSegment
 {
@@ -34,10 +26,9 @@ typedef struct TakenSegment
 	int			hollow_count;
 } TakenSegment;
 
-/* Under the lock. */
-static void
-count_use(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page,
-		  SegmentUse *use)
+void
+blob_store_count_use(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page,
+					 BlobPageUse *use)
 {
 	dsa_area   *area = blob_store_area;
 
@@ -54,9 +45,9 @@ count_use(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_p
  * lock.
  */
 static bool
-is_unused(const BlobStoreShared *shared, const TakenSegment *segment, SegmentUse *use)
+is_unused(const BlobStoreShared *shared, const TakenSegment *segment, BlobPageUse *use)
 {
-	count_use(shared, segment->first_page, segment->end_page, use);
+	blob_store_count_use(shared, segment->first_page, segment->end_page, use);
 	return use->free + use->pending + use->hollow ==
 		segment->reserved_end - segment->first_page &&
 		(segment->reserved_end == segment->end_page ||
@@ -71,7 +62,7 @@ is_unused(const BlobStoreShared *shared, const TakenSegment *segment, SegmentUse
  */
 static bool
 take_segment(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment,
-			 SegmentUse *use)
+			 BlobPageUse *use)
 {
 	BlobPageNo	first_page = segment->first_page;
 	BlobPageNo	end_page = segment->end_page;
@@ -198,7 +189,7 @@ remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, Take
  * Returns whether it was removed.
  */
 static bool
-remove_unused(BlobStore *store, BlobStoreShared *shared, TakenSegment *segment, SegmentUse *use)
+remove_unused(BlobStore *store, BlobStoreShared *shared, TakenSegment *segment, BlobPageUse *use)
 {
 	dsa_pointer nodes;
 	bool		has_many = false;
@@ -243,7 +234,7 @@ remove_segment(BlobStore *store, BlobStoreShared *shared, uint32 segment_no)
 		.first_page = segment_no * BLOB_SEGMENT_PAGES,
 		.end_page = segment_no * BLOB_SEGMENT_PAGES + BLOB_SEGMENT_PAGES
 	};
-	SegmentUse	use;
+	BlobPageUse	use;
 	bool		is_ours;
 
 	/* The growth lock serialises removals with reservations. */

@@ -13,6 +13,7 @@
 #include "store/unlogged.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -149,15 +150,6 @@ find_shared(const BlobStoreId *id)
 
 /* ---- the number of stores ---- */
 
-static int
-compare_oids(const void *a, const void *b)
-{
-	Oid			left = *(const Oid *) a;
-	Oid			right = *(const Oid *) b;
-
-	return left < right ? -1 : left > right;
-}
-
 /*
  * Other databases than this one that have a store: a directory, or an entry, because the directory
  * comes with the first segment.  The caller holds table_lock, so that none is added meanwhile.
@@ -179,7 +171,7 @@ count_other_databases(Oid database)
 	hash_seq_init(&scan, store_table);
 	while ((shared = hash_seq_search(&scan)) != NULL)
 		others[count++] = shared->id.dboid;
-	qsort(others, count, sizeof(Oid), compare_oids);
+	qsort(others, count, sizeof(Oid), oid_cmp);
 	for (int i = 0; i < count; i++)
 	{
 		if (others[i] != database && (i == 0 || others[i] != others[i - 1]))

@@ -88,6 +88,18 @@ extern PGDLLEXPORT BlobStoreShared *blob_store_shared(const BlobStoreId *id);
  */
 extern BlobStoreShared *blob_store_shared_if_loaded(const BlobStoreId *id);
 
+/* How the pages of a range are used that are in no extent. */
+typedef struct BlobPageUse
+{
+	uint64		free;			/* resting ones, too */
+	uint64		pending;
+	uint64		hollow;
+} BlobPageUse;
+
+/* Count the pages of a range that are in the sets.  Under the lock. */
+extern void blob_store_count_use(const BlobStoreShared *shared, BlobPageNo first_page,
+								 BlobPageNo end_page, BlobPageUse *use);
+
 /* Lock the table of stores, and find one; NULL if there is none.  Unlock either way. */
 extern BlobStoreShared *blob_store_lock_table(const BlobStoreId *id);
 extern void blob_store_unlock_table(void);

@@ -81,12 +81,15 @@ unit_store_free(PG_FUNCTION_ARGS)
 	if (count != generation_count)
 		elog(ERROR, "%d pages, %d generations", count, generation_count);
 	extents = palloc0(sizeof(*extents) * (count + 1));
+	IN_EXTENSION(blob_store_open) (&store, RowExclusiveLock);
 	for (int i = 0; i < count; i++)
 	{
+		BlobMapEntry entry = IN_EXTENSION(blob_map_lookup) (store.map, DatumGetInt64(pages[i]));
+
 		extents[i].first_page = DatumGetInt64(pages[i]);
+		extents[i].pages = blob_map_entry_pages(&entry);
 		extents[i].generation = DatumGetInt64(generations[i]);
 	}
-	IN_EXTENSION(blob_store_open) (&store, RowExclusiveLock);
 	freeing_tag(&tag, &store);
 	(void) LockAcquire(&tag, ShareLock, false, false);	/* blob_store_free() asserts it */
 	lsn = IN_EXTENSION(blob_store_free) (&store, extents, count, PG_GETARG_TRANSACTIONID(2),
