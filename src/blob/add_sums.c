@@ -205,14 +205,6 @@ lacks_sum(Look *look, Relation map, const BlobStoredExtent *stored)
 	return false;
 }
 
-static bool
-has_wrong_code(Relation map, const BlobExtent *extent)
-{
-	BlobMapEntry entry = blob_map_lookup(map, extent->first_page);
-
-	return blob_map_entry_has_wrong_code(&entry);
-}
-
 /* Whether pages of a value lack sums: all that have bytes of it, or those that could get some. */
 static bool
 lacks_sums(const BlobValue *value, bool counts_partial)
@@ -235,7 +227,7 @@ lacks_sums(const BlobValue *value, bool counts_partial)
 		if (!blob_verify_extent(store.map, extent, stored.max_generation))
 			blob_verify_report_stale(i, value->size_bytes);
 		lacks = extent->has_sums ?
-			lacks_sum(&look, store.map, &stored.extents[i]) || has_wrong_code(store.map, extent) :
+			lacks_sum(&look, store.map, &stored.extents[i]) :
 			asks_for_any(&look, &stored.extents[i]);
 	}
 	blob_store_close(&store);

@@ -85,8 +85,7 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	uint64		pages = blob_map_entry_pages(entry);
 	uint64		bytes = pages * BLOB_PAGE_SIZE;
 
-	if (generation > round->cutoff || blob_gc_is_marked(&round->marks, first_page) ||
-		(!round->options.dry_run && !is_sound(sweep, first_page, pages)))
+	if (generation > round->cutoff || blob_gc_is_marked(&round->marks, first_page))
 	{
 		result->live_blobs += begins_value(entry);
 		result->live_bytes += bytes;
@@ -97,6 +96,9 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 		}
 		return;
 	}
+	/* One that is not sound is neither: its length is not known. */
+	if (!round->options.dry_run && !is_sound(sweep, first_page, pages))
+		return;
 	result->freed_blobs += begins_value(entry);
 	result->freed_bytes += bytes;
 	if (round->options.dry_run)

@@ -54,7 +54,7 @@ remake(BlobHeal *heal, BlobStore *store, uint32 segment_no, uint64 file_pages, u
 	blob_segment_path(path, sizeof(path), &store->id, segment_no);
 	blob_segment_note_loss();
 	loss.ranges = palloc(loss.capacity * sizeof(*loss.ranges));
-	blob_map_visit_all(store->map, note_loss, &loss);
+	blob_map_visit_damaged_too(store->map, note_loss, &loss);
 	if (loss.count > 0)
 		blob_unlogged_add(&store->id, loss.ranges, loss.count);
 	blob_store_remake_segment(store, segment_no);

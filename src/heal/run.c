@@ -299,7 +299,7 @@ blob_heal_prune(BlobHeal *heal)
 		return;
 	kept.generations = palloc(sizeof(BlobGeneration) * kept.capacity);
 	blob_store_open(&store, AccessShareLock);
-	blob_map_visit_all(store.map, keep_note, &kept);
+	blob_map_visit_damaged_too(store.map, keep_note, &kept);
 	blob_store_close(&store);
 	qsort(kept.generations, kept.count, sizeof(BlobGeneration), blob_heal_compare_generations);
 	count = find_useless(&heal->store, &kept, &useless);

@@ -149,19 +149,15 @@ make_changes(const BlobExtent *extents, int extent_count, int first_extent_no,
 		uint64		tier = Min(first_extent_no + i, BLOB_TIER_COUNT - 1);
 		uint32		state = (extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER) |
 			(extent->has_sums ? BLOB_MAP_HAS_SUMS : 0);
-		BlobMapEntry entry = {
-			.generation_state = extent->generation << 8 | state,
-			.measure = extent->is_tail ? extent->pages : tier << BLOB_MAP_HIGH_WATER_BITS | fill
-		};
 
 		Assert(!extent->has_sums || extent->pages <= UINT32_MAX || !extent->is_tail);
 		*left_bytes -= fill;
 		memset(&changes[i], 0, sizeof(changes[i]));
 		changes[i].block = blob_map_block_of(extent->first_page);
 		changes[i].change.slot = blob_map_slot_of(extent->first_page);
-		blob_map_entry_set_code(&entry);
-		changes[i].change.generation_state = entry.generation_state;
-		changes[i].change.measure = entry.measure;
+		changes[i].change.generation_state = extent->generation << 8 | state;
+		changes[i].change.measure = extent->is_tail ? extent->pages :
+			tier << BLOB_MAP_HIGH_WATER_BITS | fill;
 	}
 	qsort(changes, extent_count, sizeof(*changes), compare_changes);
 }
@@ -327,12 +323,11 @@ blob_map_claim(Relation map, BlobExtent *extent, BlobGeneration max_generation,
 		blob_map_entry_generation(&entry) > max_generation)
 		result = BLOB_CLAIM_STALE;
 	else if (blob_map_entry_high_water(&entry) != from_bytes ||
-			 blob_map_entry_is_damaged(&entry) || hides_sums(map, buffer, extent, &entry))
+			 hides_sums(map, buffer, extent, &entry))
 		result = BLOB_CLAIM_LOST;
 	else
 	{
 		entry.measure += to_bytes - from_bytes;
-		blob_map_entry_set_code(&entry);
 		change_entry(map, BLOB_WAL_CLAIM, buffer, extent, &entry, from_bytes, to_bytes);
 		extent->generation = blob_map_entry_generation(&entry);
 		extent->has_sums = blob_map_entry_has_sums(&entry);
@@ -363,7 +358,6 @@ blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages, uint32 sum)
 	entry.generation_state = extent->generation << 8 | BLOB_MAP_TAIL |
 		(entry.generation_state & BLOB_MAP_HAS_SUMS);
 	entry.measure = pages | (uint64) sum << BLOB_MAP_TAIL_SUM_SHIFT;
-	blob_map_entry_set_code(&entry);
 	change_entry(map, BLOB_WAL_TRIM, buffer, extent, &entry, extent->pages * BLOB_PAGE_SIZE,
 				 pages * BLOB_PAGE_SIZE);
 	UnlockReleaseBuffer(buffer);
@@ -511,9 +505,20 @@ blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strate
 	UnlockReleaseBuffer(buffer);
 }
 
+static bool
+is_visited(const BlobMapEntry *entry, BlobMapVisited visited)
+{
+	if (blob_map_entry_is_vacant(entry))
+		return false;
+	if (blob_map_entry_is_damaged(entry))
+		return visited == BLOB_VISIT_DAMAGED;
+	return visited != BLOB_VISIT_EXTENTS || blob_map_entry_is_extent(entry);
+}
+
 void
-blob_map_visit_entries(Relation map, BlobPageNo first_page, BlobPageNo end_page, bool with_absent,
-					   BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)
+blob_map_visit_entries(Relation map, BlobPageNo first_page, BlobPageNo end_page,
+					   BlobMapVisited visited, BufferAccessStrategy strategy, BlobMapVisitor visit,
+					   void *context)
 {
 	BlockNumber block_count = RelationGetNumberOfBlocks(map);
 	PGAlignedBlock copy;
@@ -532,9 +537,7 @@ blob_map_visit_entries(Relation map, BlobPageNo first_page, BlobPageNo end_page,
 			BlobPageNo	page = blob_map_page_at(block, slot);
 			BlobMapEntry *entry = &blob_map_page_entries((Page) copy.data)[slot];
 
-			if (!blob_map_entry_is_vacant(entry) && !blob_map_entry_is_damaged(entry) &&
-				page >= first_page && page < end_page &&
-				(with_absent || blob_map_entry_is_extent(entry)))
+			if (page >= first_page && page < end_page && is_visited(entry, visited))
 				visit(page, entry, context);
 		}
 	}
@@ -544,14 +547,26 @@ void
 blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
 					 BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)
 {
-	blob_map_visit_entries(map, first_page, end_page, false, strategy, visit, context);
+	blob_map_visit_entries(map, first_page, end_page, BLOB_VISIT_EXTENTS, strategy, visit, context);
+}
+
+static void
+visit_map(Relation map, BlobMapVisited visited, BlobMapVisitor visit, void *context)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+
+	blob_map_visit_entries(map, 0, BLOB_MAX_PAGE_NO + 1, visited, strategy, visit, context);
+	FreeAccessStrategy(strategy);
 }
 
 void
 blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context)
 {
-	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	visit_map(map, BLOB_VISIT_HOLLOW, visit, context);
+}
 
-	blob_map_visit_entries(map, 0, BLOB_MAX_PAGE_NO + 1, true, strategy, visit, context);
-	FreeAccessStrategy(strategy);
+void
+blob_map_visit_damaged_too(Relation map, BlobMapVisitor visit, void *context)
+{
+	visit_map(map, BLOB_VISIT_DAMAGED, visit, context);
 }

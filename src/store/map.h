@@ -178,9 +178,13 @@ extern PGDLLEXPORT BlobPageNo blob_map_fill(Relation map, BlobPageNo first_page,
 extern void blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy,
 								Page copy);
 
-/* Call visit for each entry that is not free, in page order, those of absent pages too. */
+/*
+ * Call visit for each extent and each run of hollow pages, in page order.  The second: for damaged
+ * entries, too, which a reader may take for those of extents (its look compares less).
+ */
 typedef void (*BlobMapVisitor) (BlobPageNo first_page, const BlobMapEntry *entry, void *context);
 extern void blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context);
+extern void blob_map_visit_damaged_too(Relation map, BlobMapVisitor visit, void *context);
 
 /*
  * Call visit for each allocated extent whose first page lies in [first_page, end_page), in page

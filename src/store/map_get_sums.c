@@ -17,9 +17,7 @@ blob_map_hides_sums(Relation map, const BlobExtent *extent)
 		return false;
 	entry = blob_map_lookup(map, extent->first_page + (extent->pages > 1));
 	return extent->pages > 1 ? blob_map_entry_state(&entry) == BLOB_MAP_SUMS :
-		blob_map_entry_is_extent(&entry) &&
-		(blob_map_entry_high_water(&entry) > BLOB_PAGE_SIZE ||
-		 blob_map_entry_has_wrong_code(&entry));
+		blob_map_entry_is_extent(&entry) && blob_map_entry_high_water(&entry) > BLOB_PAGE_SIZE;
 }
 
 /* Copy count sums from a place on, all in one block; false if an entry has none. */

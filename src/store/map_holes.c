@@ -154,7 +154,7 @@ find_hollow(Relation map, BlobPageNo first_page, BlobPageNo end_page, HollowEntr
 	hollow->count = hollow->block_count = 0;
 	hollow->room = 64;
 	hollow->entries = palloc(sizeof(EntryChange) * hollow->room);
-	blob_map_visit_entries(map, first_page, end_page, true, NULL, add_hollow, hollow);
+	blob_map_visit_entries(map, first_page, end_page, BLOB_VISIT_HOLLOW, NULL, add_hollow, hollow);
 }
 
 /* Whether REMOVE of their segment can change these entries. */

@@ -40,13 +40,20 @@ extern Buffer blob_map_pin_block(Relation map, BlockNumber block);
 /* map.c: apply the changes of one pinned and locked block.  Inside of the critical section. */
 extern void blob_map_apply_block(BlobWalMapBlock *block);
 
+/* Which entries are visited: each kind has those of the one before, too. */
+typedef enum BlobMapVisited
+{
+	BLOB_VISIT_EXTENTS,
+	BLOB_VISIT_HOLLOW,			/* those of hollow pages */
+	BLOB_VISIT_DAMAGED			/* those that no library writes */
+} BlobMapVisited;
+
 /*
- * map.c: call visit for the entries in [first_page, end_page) that are those of extents, or with
- * with_absent of any state but free.  Works on copies of the blocks, so that no lock is held during
- * visit.
+ * map.c: call visit for the entries in [first_page, end_page) of these kinds.  Works on copies of
+ * the blocks, so that no lock is held during visit.
  */
 extern void blob_map_visit_entries(Relation map, BlobPageNo first_page, BlobPageNo end_page,
-								   bool with_absent, BufferAccessStrategy strategy,
+								   BlobMapVisited visited, BufferAccessStrategy strategy,
 								   void (*visit) (BlobPageNo page, const BlobMapEntry *entry,
 												  void *context),
 								   void *context);

@@ -96,8 +96,7 @@ typedef enum BlobMapState
 typedef struct BlobMapEntry
 {
 	uint64		generation_state;	/* generation << 8 | BLOB_MAP_HAS_SUMS, or not | BlobMapState */
-	uint64		measure;		/* tier: tier << 56 | high-water mark in bytes; else pages; of an
-								 * extent of several pages that have checksums, its code, too */
+	uint64		measure;		/* tier: tier << 56 | high-water mark in bytes; else pages */
 } BlobMapEntry;
 
 StaticAssertDecl(sizeof(BlobMapEntry) == 16, "map entry layout");
@@ -181,15 +180,6 @@ blob_map_entry_has_sums(const BlobMapEntry *entry)
 #define BLOB_MAP_TIER_SUM_SHIFT 16
 #define BLOB_MAP_TAIL_SUM_SHIFT 32
 
-/*
- * The entry of an extent of several pages that have checksums has a code of its other bits, in bits
- * that a mark or a length leaves: a mark that falls would give pages to a second writer, and a
- * length that changes would give pages away.
- */
-#define BLOB_MAP_CODE_BITS 16
-#define BLOB_MAP_TIER_CODE_SHIFT 40
-#define BLOB_MAP_TAIL_CODE_SHIFT 32
-
 /* Pages of the extent, or hollow ones, that start at this entry; 0 if none do. */
 static inline uint64
 blob_map_entry_pages(const BlobMapEntry *entry)
@@ -199,7 +189,7 @@ blob_map_entry_pages(const BlobMapEntry *entry)
 		case BLOB_MAP_TIER:
 			return blob_tier_pages((int) (entry->measure >> BLOB_MAP_HIGH_WATER_BITS));
 		case BLOB_MAP_TAIL:
-			return (uint32) entry->measure;
+			return blob_map_entry_has_sums(entry) ? (uint32) entry->measure : entry->measure;
 		case BLOB_MAP_ABSENT:
 		case BLOB_MAP_PUNCHED:
 			return entry->measure;
@@ -219,44 +209,9 @@ blob_map_entry_high_water(const BlobMapEntry *entry)
 
 	if (blob_map_entry_state(entry) != BLOB_MAP_TIER)
 		return blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
-	if (blob_map_entry_pages(entry) > 1)
-		mark &= (UINT64CONST(1) << BLOB_MAP_TIER_CODE_SHIFT) - 1;
-	else if (blob_map_entry_has_sums(entry))
+	if (blob_map_entry_has_sums(entry) && blob_map_entry_pages(entry) == 1)
 		mark &= (1 << BLOB_MAP_TIER_SUM_SHIFT) - 1;
 	return mark;
-}
-
-/*
- * Set the code of an entry that is to have one.  Each bit of the others changes it: none of the
- * factors has 16 bits in a row that are alike.
- */
-static inline void
-blob_map_entry_set_code(BlobMapEntry *entry)
-{
-	int			shift = blob_map_entry_state(entry) == BLOB_MAP_TIER ? BLOB_MAP_TIER_CODE_SHIFT :
-		BLOB_MAP_TAIL_CODE_SHIFT;
-	uint64		rest;
-
-	if (!blob_map_entry_has_sums(entry) || blob_map_entry_pages(entry) <= 1)
-		return;
-	rest = entry->measure & ~(((UINT64CONST(1) << BLOB_MAP_CODE_BITS) - 1) << shift);
-	entry->measure = rest | ((entry->generation_state * UINT64CONST(0x9E3779B97F4A7C15)) ^
-							 (rest * UINT64CONST(0xC2B2AE3D27D4EB4F))) >>
-		(64 - BLOB_MAP_CODE_BITS) << shift;
-}
-
-/* Without checksums its place is empty; so is that of the checksum of a tail of one page. */
-static inline bool
-blob_map_entry_has_wrong_code(const BlobMapEntry *entry)
-{
-	BlobMapEntry right = *entry;
-
-	if (blob_map_entry_is_extent(entry) && !blob_map_entry_has_sums(entry))
-		return blob_map_entry_state(entry) == BLOB_MAP_TAIL ?
-			entry->measure >> BLOB_MAP_TAIL_CODE_SHIFT != 0 : blob_map_entry_pages(entry) > 1 &&
-			(entry->measure & BLOB_MAP_HIGH_WATER_MASK) >> BLOB_MAP_TIER_CODE_SHIFT != 0;
-	blob_map_entry_set_code(&right);
-	return right.measure != entry->measure;
 }
 
 /*
@@ -275,11 +230,9 @@ blob_map_entry_is_damaged(const BlobMapEntry *entry)
 		case BLOB_MAP_TIER:
 			return !has_generation ||
 				entry->measure >> BLOB_MAP_HIGH_WATER_BITS >= BLOB_TIER_COUNT ||
-				blob_map_entry_high_water(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE ||
-				blob_map_entry_has_wrong_code(entry);
+				blob_map_entry_high_water(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
 		case BLOB_MAP_TAIL:
-			return !has_generation || blob_map_entry_pages(entry) == 0 ||
-				blob_map_entry_has_wrong_code(entry);
+			return !has_generation || blob_map_entry_pages(entry) == 0;
 		case BLOB_MAP_ABSENT:
 		case BLOB_MAP_PUNCHED:
 			return entry->measure == 0 || entry->generation_state != blob_map_entry_state(entry);
@@ -306,7 +259,6 @@ blob_map_entry_raise_high_water(BlobMapEntry *entry, uint64 measure)
 
 	if (other_mark > mark)
 		entry->measure += other_mark - mark;
-	blob_map_entry_set_code(entry);
 }
 
 /* Make an empty map page of a zeroed or unknown one. */

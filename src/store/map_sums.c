@@ -63,19 +63,6 @@ fits(Page page, const BlobWalSumRun *run)
 	return true;
 }
 
-/*
- * The mark of an entry whose code is wrong cannot be trusted.  With that of a full extent no value
- * grows there any more.
- */
-static void
-mend_mark(BlobMapEntry *entry)
-{
-	uint64		bytes = blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
-
-	if (blob_map_entry_has_wrong_code(entry))
-		entry->measure += bytes - blob_map_entry_high_water(entry);
-}
-
 /* An extent has checksums from now on; sums: its own, if it has one page. */
 static void
 begin_sums(Page page, const BlobWalSumRun *run, const char *sums)
@@ -83,13 +70,9 @@ begin_sums(Page page, const BlobWalSumRun *run, const char *sums)
 	BlobMapEntry entry = blob_map_page_entries(page)[run->slot];
 	uint32		sum;
 
-	if (blob_map_entry_has_sums(&entry) && run->sum_count == 0 &&
-		!blob_map_entry_has_wrong_code(&entry))
+	if (blob_map_entry_has_sums(&entry) && run->sum_count == 0)
 		return;
-	if (blob_map_entry_has_sums(&entry) && blob_map_entry_state(&entry) == BLOB_MAP_TIER)
-		mend_mark(&entry);
 	entry.generation_state |= BLOB_MAP_HAS_SUMS;
-	blob_map_entry_set_code(&entry);
 	if (run->sum_count > 0)
 	{
 		memcpy(&sum, sums, sizeof(sum));
@@ -234,8 +217,7 @@ known_sum(const BlobMapEntry *entry, int sum_no)
 	if (sum_no != BLOB_SUM_BEGIN)
 		return blob_sums_have(entry, sum_no) ? blob_sum_get(entry, sum_no) : BLOB_SUM_UNKNOWN;
 	/* An extent of one page, which hides its sum unless it has none. */
-	return blob_map_entry_has_sums(entry) || blob_map_entry_has_wrong_code(entry) ||
-		blob_map_entry_high_water(entry) > BLOB_PAGE_SIZE ?
+	return blob_map_entry_has_sums(entry) || blob_map_entry_high_water(entry) > BLOB_PAGE_SIZE ?
 		blob_sum_get(entry, BLOB_SUM_OWN) : BLOB_SUM_UNKNOWN;
 }
 
@@ -357,7 +339,7 @@ blob_map_set_sums(Relation map, const BlobSumRun *runs, int run_count)
 	finish_batch(&batch);
 }
 
-/* Say again that an extent has sums, which hides them, or mend its code; false if it is gone. */
+/* Say again that an extent has sums, which hides them; false if it is gone. */
 static bool
 mend_flag(Relation map, const BlobSumRun *run)
 {
@@ -371,7 +353,7 @@ mend_flag(Relation map, const BlobSumRun *run)
 	BlobSumPlace place = {run->extent.first_page, BLOB_SUM_BEGIN};
 	BlobMapEntry entry = blob_map_lookup(map, run->extent.first_page);
 
-	if (blob_map_entry_has_sums(&entry) && !blob_map_entry_has_wrong_code(&entry))
+	if (blob_map_entry_has_sums(&entry))
 		return true;			/* done before, or another extent's */
 	add_part(&batch, &place, run->extent.pages == 1 ? 1 : 0, &own_sum);
 	finish_batch(&batch);
@@ -531,7 +513,7 @@ blob_map_add_sums(Relation map, const BlobExtent *extent, const uint32 *sums, ui
 	bool		has_begun = false;
 
 	found.has_sums = blob_map_entry_has_sums(&entry);
-	if (blob_map_hides_sums(map, &found) || blob_map_entry_has_wrong_code(&entry))
+	if (blob_map_hides_sums(map, &found))
 	{
 		if (!mend_flag(map, &first))
 			return false;

@@ -169,6 +169,14 @@ note_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	*(bool *) context = true;
 }
 
+/* Under the lock of the store. */
+static bool
+reaches_into_unloaded(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page)
+{
+	return !shared->loaded && first_page < shared->load.end_page &&
+		end_page > shared->load.next_page;
+}
+
 /* The sets first: a page that leaves them after that look is in an extent at the next one. */
 bool
 blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages, bool is_loaded)
@@ -182,7 +190,8 @@ blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages, bool 
 	if (!is_loaded)
 		blob_store_load(store, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
-	is_inside = pages <= shared->reserved_pages && end_page <= shared->reserved_pages;
+	is_inside = pages <= shared->reserved_pages && end_page <= shared->reserved_pages &&
+		!reaches_into_unloaded(shared, first_page, end_page);
 	blob_store_count_use(shared, first_page, end_page, &use);
 	LWLockRelease(&shared->lock);
 	if (!is_inside || use.free + use.pending + use.hollow > 0)

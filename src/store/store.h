@@ -157,9 +157,9 @@ extern PGDLLEXPORT XLogRecPtr blob_store_free(BlobStore *store, const BlobFreedE
 
 /*
  * Whether an extent of this length can be freed at this page: it lies in the store, none of its
- * pages is free already, and no other extent begins in it.  Else its entry of the map, or that of
- * the other one, is damaged, and pages that are freed might be given out twice.  Loads the free
- * space, unless the extent was allocated since the start, and so is_loaded.
+ * pages is free already, or not loaded, and no other extent begins in it.  Else its entry of the
+ * map, or that of the other one, is damaged, and pages that are freed might be given out twice.
+ * Loads the free space, unless the extent was allocated since the start, and so is_loaded.
  */
 extern PGDLLEXPORT bool blob_store_may_free(BlobStore *store, BlobPageNo first_page,
 											uint64 pages, bool is_loaded);

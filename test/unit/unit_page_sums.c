@@ -101,7 +101,6 @@ allocate(BlobPageNo first_page, uint64 pages, BlobGeneration generation, bool is
 	entry.generation_state = generation << 8 | (generation % 2 == 0 ? BLOB_MAP_HAS_SUMS : 0) |
 		(is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER);
 	entry.measure = is_tail ? pages : (uint64) tier << BLOB_MAP_HIGH_WATER_BITS | BLOB_PAGE_SIZE;
-	blob_map_entry_set_code(&entry);
 	set_entry(first_page, &entry);
 	if (generation % 2 != 0)
 		check_begin(&extents[first_page]);
@@ -230,7 +229,6 @@ trim(BlobPageNo first_page, uint64 pages)
 	if (pages == 1)
 		entry.measure |= (uint64) blob_sum_get(entry_of(place.entry_page), place.sum_no) <<
 			BLOB_MAP_TAIL_SUM_SHIFT;
-	blob_map_entry_set_code(&entry);
 	set_entry(first_page, &entry);
 	memset(&is_used[first_page + pages], false, extent->pages - pages);
 	extent->pages = pages;
@@ -251,7 +249,6 @@ claim_all(BlobPageNo first_page)
 	BlobMapEntry claimed = entry;
 
 	claimed.measure += bytes - blob_map_entry_high_water(&entry);
-	blob_map_entry_set_code(&claimed);
 	blob_map_entry_raise_high_water(&entry, claimed.measure);
 	CHECK(entry.measure == claimed.measure && blob_map_entry_high_water(&entry) == bytes,
 		  "the mark of the extent at page " UINT64_FORMAT " is its end", first_page);
@@ -341,45 +338,11 @@ flip(BlobMapEntry entry, int bit)
 	return entry;
 }
 
-/*
- * Each bit that flips in an entry with a code is noticed; but not where it makes an extent of one
- * page of it, which has none.
- */
-static void
-check_code(pg_prng_state *random)
-{
-	for (int round = 0; round < 1000; round++)
-	{
-		bool		is_tail = round % 2 == 0;
-		uint64		tier = pg_prng_uint64_range(random, 1, BLOB_TIER_COUNT - 1);
-		uint64		length = is_tail ? pg_prng_uint64_range(random, 2, 100000) :
-			pg_prng_uint64_range(random, 0, blob_tier_pages((int) tier) * BLOB_PAGE_SIZE);
-		BlobMapEntry entry = {
-			.generation_state = pg_prng_uint64_range(random, 1, UINT64CONST(1) << 40) << 8 |
-				BLOB_MAP_HAS_SUMS | (is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER),
-			.measure = is_tail ? length : tier << BLOB_MAP_HIGH_WATER_BITS | length
-		};
-		uint64		pages = blob_map_entry_pages(&entry);
-
-		blob_map_entry_set_code(&entry);
-		CHECK(blob_map_entry_pages(&entry) == pages && !blob_map_entry_is_damaged(&entry) &&
-			  blob_map_entry_high_water(&entry) ==
-			  (is_tail ? pages * BLOB_PAGE_SIZE : length), "the code leaves the rest alone");
-		for (int bit = 0; bit < 128; bit++)
-		{
-			BlobMapEntry flipped = flip(entry, bit);
-
-			CHECK(blob_map_entry_is_damaged(&flipped) || blob_map_entry_pages(&flipped) == 1,
-				  "bit %d of an entry with a code is noticed", bit);
-		}
-	}
-}
-
 /* A bit that flips in an entry makes no extent of an empty one, and no empty one of an extent. */
 static void
 check_damage(void)
 {
-	BlobMapEntry whole[] = {
+	const BlobMapEntry whole[] = {
 		{0, 0},
 		{(uint64) 4711 << 8 | BLOB_MAP_TIER, (uint64) 3 << BLOB_MAP_HIGH_WATER_BITS | 4096},
 		{(uint64) 4711 << 8 | BLOB_MAP_TAIL | BLOB_MAP_HAS_SUMS, 12},
@@ -389,7 +352,6 @@ check_damage(void)
 
 	for (size_t i = 0; i < lengthof(whole); i++)
 	{
-		blob_map_entry_set_code(&whole[i]);
 		CHECK(!blob_map_entry_is_damaged(&whole[i]), "entry %zu is whole", i);
 		for (int bit = 0; bit < (i == 0 ? 128 : 7); bit++)
 		{
@@ -530,7 +492,6 @@ UNIT_TEST(unit_page_sums)
 	check_corners(&random);
 	check_state_flips();
 	check_damage();
-	check_code(&random);
 	check_mending();
 	for (BlobGeneration generation = 1; generation <= 20000; generation++)
 	{

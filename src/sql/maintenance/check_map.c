@@ -67,8 +67,7 @@ has_stray_bits(const BlobMapEntry *entry)
 	if (!blob_map_entry_has_sums(entry))
 		return false;
 	if (blob_map_entry_state(entry) == BLOB_MAP_TAIL)
-		return !is_single &&
-			entry->measure >> (BLOB_MAP_TAIL_CODE_SHIFT + BLOB_MAP_CODE_BITS) != 0;
+		return !is_single && entry->measure >> BLOB_MAP_TAIL_SUM_SHIFT != 0;
 	return is_single && (entry->measure & BLOB_MAP_HIGH_WATER_MASK) >>
 		(BLOB_MAP_TIER_SUM_SHIFT + 32) != 0;
 }
@@ -106,8 +105,6 @@ find_malformation(BlobPageNo first_page, const BlobMapEntry *entry)
 	}
 	if (has_stray_bits(entry))
 		return "has bits besides its length and checksum";
-	if (blob_map_entry_has_sums(entry) && blob_map_entry_has_wrong_code(entry))
-		return "does not have the code of its other bits";
 	return blob_map_entry_generation(entry) == BLOB_INVALID_GENERATION ? "has no generation" : NULL;
 }
 
