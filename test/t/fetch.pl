@@ -378,7 +378,7 @@ $_->stop foreach ($standby, $twin);
 	$taken->start;
 	isnt(unlogged($taken), '0', 'the content of a value is lacking');
 	fetch($taken, $gone);
-	fails_with($taken, 'SELECT blob_read(b, 27999, 1) FROM damaged', 'XB002', qr/missing/, 'it is known as lacking when its entry of the map is damaged');
+	fails_with($taken, 'SELECT blob_read(b, 27999, 1) FROM damaged', 'XB002', qr/missing/, 'the lacking extent of a damaged entry is known as lacking after a fetch');
 	$_->stop foreach $gone, $taken;
 }
 
