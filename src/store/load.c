@@ -27,8 +27,7 @@ typedef enum LoadedKind
 {
 	LOADED_FREE,
 	LOADED_HOLLOW,
-	LOADED_EXTENT,
-	LOADED_LOST
+	LOADED_EXTENT
 } LoadedKind;
 
 typedef struct LoadedRun
@@ -85,7 +84,10 @@ note_run(LoadStep *step, LoadedKind kind, BlobPageNo end_page, XLogRecPtr lsn)
 	step->load.next_page = end_page;
 }
 
-/* The pages from next_page to end_page are free, or behind a damaged entry. */
+/*
+ * The pages from next_page to end_page are free, or behind a damaged entry: then they count as
+ * those of an extent, because they are if the entry is mended.
+ */
 static void
 note_free(LoadStep *step, BlobPageNo end_page)
 {
@@ -94,7 +96,7 @@ note_free(LoadStep *step, BlobPageNo end_page)
 		return;
 	if (step->load.is_in_doubt)
 		step->load.lost_pages += end_page - step->load.next_page;
-	note_run(step, step->load.is_in_doubt ? LOADED_LOST : LOADED_FREE, end_page,
+	note_run(step, step->load.is_in_doubt ? LOADED_EXTENT : LOADED_FREE, end_page,
 			 step->load.run_lsn);
 }
 
@@ -240,14 +242,14 @@ apply(BlobStoreShared *shared, dsa_pointer *nodes, const LoadStep *step,
 	{
 		const LoadedRun *run = &step->runs[i];
 
-		if (run->kind == LOADED_EXTENT)
-			shared->used_pages += run->pages;
-		if (run->kind == LOADED_FREE || run->kind == LOADED_HOLLOW)
+		if (run->kind != LOADED_EXTENT)
 			give_run(shared, nodes, run, completed_redo, started_redo);
 		else
-			blob_sets_check_move(shared, BLOB_PAGE_UNLOADED,
-								 run->kind == LOADED_EXTENT ? BLOB_PAGE_EXTENT : BLOB_PAGE_LOST,
-								 run->first_page, run->pages);
+		{
+			shared->used_pages += run->pages;
+			blob_sets_check_move(shared, BLOB_PAGE_UNLOADED, BLOB_PAGE_EXTENT, run->first_page,
+								 run->pages);
+		}
 	}
 	shared->loaded = shared->load.next_page == shared->load.end_page;
 	LWLockRelease(&shared->lock);

@@ -183,7 +183,7 @@ blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages, bool 
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	BlobPageNo	end_page = first_page + pages;
-	BlobPageUse use;
+	BlobPageUse use = {0};
 	bool		is_inside;
 	bool		is_crossed = false;
 
@@ -192,7 +192,8 @@ blob_store_may_free(BlobStore *store, BlobPageNo first_page, uint64 pages, bool 
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	is_inside = pages <= shared->reserved_pages && end_page <= shared->reserved_pages &&
 		!reaches_into_unloaded(shared, first_page, end_page);
-	blob_store_count_use(shared, first_page, end_page, &use);
+	if (is_inside)
+		blob_store_count_use(shared, first_page, end_page, &use);
 	LWLockRelease(&shared->lock);
 	if (!is_inside || use.free + use.pending + use.hollow > 0)
 		return false;

@@ -53,7 +53,8 @@ typedef struct BlobStoreShared
 	bool		holes_are_checked;	/* since the start; like the one before, read without a lock */
 	bool		has_sums;		/* new extents get checksums; read without lock, stays true */
 	uint64		reserved_pages;
-	uint64		used_pages;		/* of extents that are loaded, and of allocations under way */
+	uint64		used_pages;		/* of loaded extents, pages behind damaged entries, and allocations
+								 * under way */
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
 	TimestampTz checkpoint_request; /* when a checkpoint was asked for last */

@@ -57,7 +57,6 @@ pgxs=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
 export PATH="$bindir:$PATH"
 export PERL5LIB="$pgxs/perl:$work/src/t${PERL5LIB:+:$PERL5LIB}"
 export PG_REGRESS="$pgxs/regress/pg_regress"
-export TESTDIR="$work/run" TESTDATADIR="$work/run/tmp_check" TESTLOGDIR="$work/run/tmp_check/log"
 # Where tests that run beside each other reserve their ports.
 export PG_TEST_PORT_DIR="$work/run/ports"
 export PGPORT=65432 LC_ALL=C
@@ -135,7 +134,7 @@ done
 if [ "$status" = 0 ] && [ -z "${BLOBEXT_TEST_KEEP:-}" ]; then
 	rm -rf --one-file-system "$work"
 else
-	echo "# data and logs: $work/run/tmp_check" >&2
+	echo "# data and logs: $work/run" >&2
 	[ "$status" = 0 ] || touch "$BLOBEXT_TEST_TMP/kept"
 fi
 exit "$status"

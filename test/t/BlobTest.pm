@@ -502,9 +502,7 @@ sub start_with_stops
 {
 	my ($node, $call, $when) = @_;
 	my $library = preload_library('stop_calls.c');
-	# Tests beside this one may have a cluster of this name.
-	my ($test) = $0 =~ m{([^/]+)\.pl$};
-	$stop = "$PostgreSQL::Test::Utils::tmp_check/${test}_" . $node->name . '_stop';
+	$stop = $PostgreSQL::Test::Utils::tmp_check . '/' . $node->name . '_stop';
 	arm_stop($call, $when) if defined $call;
 	local $ENV{BLOBEXT_STOP} = $stop;
 	local $ENV{LD_PRELOAD} = $library;

@@ -217,4 +217,21 @@ foreach my $bit (0, 6)
 }
 $node->stop;
 
+# ---- the limit ----
+
+# Pages behind an entry that is damaged when the load comes to it count for blobext.max_store_size: it may be mended, and the extent freed.
+# Seen to fail, with 53400 for all stores: with pages that did not count when they were loaded.
+$node = blob_cluster('limit', init => \@init, conf => "autovacuum = off\nblobext.autogc = off\n");
+sql('CREATE TABLE t (id serial, c bytea, b blobstate)', q(ALTER DATABASE postgres SET blobext.max_store_size = '64MB'),
+	q(INSERT INTO t (b) SELECT convert_to(repeat('x', 3000), 'UTF8') FROM generate_series(1, 10)));
+$map = $node->data_dir . '/' . sql("SELECT pg_relation_filepath('blobext_map')");
+flip_and_start(map { [ $_, 7 ] } split /\n/, sql('SELECT first_page FROM t, blob_extents(b) AS e'));
+is(sql(q(SELECT sum(bytes) > 0 FROM blobext_space WHERE state = 'free')), 't', 'the free space is loaded');
+mend();
+sql('DELETE FROM t', 'VACUUM t');
+is(sql('SELECT freed_blobs FROM blobext_gc()'), '10', 'a round frees extents whose entries were mended');
+sql(q(INSERT INTO t (b) SELECT convert_to(repeat('y', 3000), 'UTF8')));
+is(sql('SELECT count(*) FROM t WHERE length(b) = 3000'), '1', 'a value within the limit is stored after that');
+$node->stop;
+
 done_testing();
